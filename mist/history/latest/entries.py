@@ -16,7 +16,7 @@ __all__ = ["Entries", "next_rows", "which_exist"]
 
 # In one step: some 30 ms of a thread's work, and readers wait for no more.
 _BLOCKS = 64
-_BYTES = 512 * 1024
+_BYTES = 256 * 1024
 
 
 def next_rows(store: BlockStore, after: int, upto: int) -> tuple[list[Row], int]:

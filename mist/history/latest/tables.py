@@ -46,7 +46,7 @@ _BUSY_TIMEOUT: Final = 2.0  # seconds
 _COMMITTED: Final = 50_000  # entries in one transaction
 _SECONDS: Final = 5.0  # that a smaller one stays open
 _KINDS: Final = 10_000  # kinds that are remembered
-_ROWS: Final = 10_000  # entries read by one statement
+_ROWS: Final = 10_000  # entries read or written by one statement
 
 _SCHEMA: Final = (
     """CREATE TABLE state (
@@ -206,15 +206,17 @@ class LatestTables:
                     "FROM json_each(?)",
                     (_text([(kind, *of) for kind, of in kinds.items()]),),
                 )
-                # In their order: neighbours stand on one page.
-                rows = sorted([(key, kind, id_) for (key, kind), id_ in entries.items()])
-                execute(
-                    "INSERT INTO entry SELECT json_extract(value, '$[0]'), "
-                    "json_extract(value, '$[1]'), json_extract(value, '$[2]') "
-                    "FROM json_each(?) WHERE TRUE "
-                    "ON CONFLICT (key, kind) DO UPDATE SET id = excluded.id",
-                    (_text(rows),),
-                )
+                rows = [(key, kind, id_) for (key, kind), id_ in entries.items()]
+                for start in range(0, len(rows), _ROWS):
+                    # In their order: neighbours stand on one page.
+                    some = sorted(rows[start : start + _ROWS])
+                    execute(
+                        "INSERT INTO entry SELECT json_extract(value, '$[0]'), "
+                        "json_extract(value, '$[1]'), json_extract(value, '$[2]') "
+                        "FROM json_each(?) WHERE TRUE "
+                        "ON CONFLICT (key, kind) DO UPDATE SET id = excluded.id",
+                        (_text(some),),
+                    )
             execute("UPDATE state SET upto = ?", (upto,))
         self.upto = upto
         self._added += len(entries)
