@@ -15,9 +15,10 @@ from rich.text import Text
 from mist.audience import Audience
 from mist.cli.common import Server, client_command, say_state
 from mist.cli.options import json_option, print_json
-from mist.client import Client, Gap, State
+from mist.client import Client, Gap, Latest, State
+from mist.client.position import Start
 from mist.errors import InvalidAudience
-from mist.message import Message
+from mist.message import Message, is_tag_pattern
 
 __all__ = ["list_tags", "ping", "publish", "subscribe", "who"]
 
@@ -82,8 +83,13 @@ async def publish(
         click.echo(done["id"])
 
 
-def _position(value: str) -> int | tuple[str, int]:
+def _position(value: str) -> Start:
     """A history position in the form of the line protocol."""
+    if value.startswith("latest="):
+        pattern = value.removeprefix("latest=")
+        if not is_tag_pattern(pattern):
+            raise click.BadParameter(f"{value} has no tag, nor the beginning of one and *")
+        return Latest(pattern)
     epoch, colon, number = value.rpartition(":")
     try:
         return (epoch, int(number)) if colon else int(number)
@@ -125,7 +131,7 @@ Examples:
     metavar="POSITION",
     type=_position,
     help="Replay from the server's history first: messages after an ID or EPOCH:ID, 0 (all that "
-    "are kept) or -N (the last N that match)",
+    "are kept) or -N (the last N that match), or latest=order:* (the newest of each such tag)",
 )
 @json_option("JSON lines, also on a terminal")
 @client_command
@@ -133,7 +139,7 @@ async def subscribe(
     server: Server,
     tags: tuple[str, ...],
     count: int | None,
-    since: int | tuple[str, int] | None,
+    since: Start | None,
     as_json: bool,
 ) -> None:
     """Print messages that carry all of TAGS.
@@ -171,7 +177,7 @@ class _StateReporter:
 async def _show(
     client: Client,
     tags: str,
-    since: int | tuple[str, int] | None,
+    since: Start | None,
     shown: list[frozenset[str]],
     printer: "_Printer",
     nursery: trio.Nursery,

@@ -9,6 +9,12 @@ export interface Position {
   readonly id: number;
 }
 
+/** Of each tag that matches, only the newest message that the subscription matches. */
+export interface Latest {
+  /** The beginning of tags and `*`, as `order:*`; or a tag. The server has to keep these. */
+  readonly latest: string;
+}
+
 interface Delivered {
   /** The message's tags, sorted. */
   readonly keys: readonly string[];
@@ -82,10 +88,10 @@ export interface Subscription {
 
 export interface SubscribeOptions {
   /**
-   * Where to begin: after a message (its id, or a saved position), or with the last N that match
-   * (-N). Without it, live messages only.
+   * Where to begin: after a message (its id, or a saved position), with the last N that match
+   * (-N), or with the newest of each tag (`{latest: "order:*"}`). Without it, live messages only.
    */
-  since?: number | Position | null;
+  since?: number | Position | Latest | null;
 }
 
 export interface PublishOptions {

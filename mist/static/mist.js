@@ -115,6 +115,7 @@ const REFUSAL_CODES = {
   "History is off": "history_off",
   "History is unavailable": "history_unavailable",
   "Invalid position": "invalid_position",
+  "Latest values are off": "latest_off",
   "Registry is unavailable": "registry_unavailable",
   "Too many subscriptions": "too_many_subscriptions",
   "not granted by the token": "not_granted",
@@ -296,7 +297,7 @@ function message({keys, data, data64, id}) {
 /**
  * A subscribe request: some listeners, all from the same position.
  *
- * since: an id, -N, `{epoch, id}`, FROM_NOW; undefined where the server keeps no history.
+ * since: an id, -N, `{epoch, id}`, `{latest}`, FROM_NOW; undefined where the server keeps no history.
  */
 class SubscribeRequest {
   constructor(since, listeners = []) {
@@ -395,8 +396,9 @@ class SubscriptionTable {
         continue;
       }
       each.stage = PENDING;
-      // The last N of each tag set are not the last N of all.
-      const own = typeof since === "number" && since < 0 ? each.key : "";
+      // The last N of each tag set are not the last N of all, nor are the latest values.
+      const isLast = typeof since === "number" && since < 0;
+      const own = isLast || since?.latest !== undefined ? each.key : "";
       const key = JSON.stringify([typeof since, since, own]);
       if (!found.has(key)) found.set(key, new SubscribeRequest(since));
       found.get(key).listeners.push(each);
@@ -601,6 +603,7 @@ class SubscriptionTable {
 /** The id after which a listener takes messages; null for any. */
 function startPosition(seen, since, epoch, newest) {
   if (since === FROM_NOW) return newest;
+  if (since.latest !== undefined) return seen;
   // Ids of another log, or beyond the end of this one: any message may be new.
   if (typeof since === "object" && since.epoch !== epoch) return 0;
   if (seen !== null) return Math.min(seen, newest);
@@ -1026,13 +1029,28 @@ class HttpTransport extends Transport {
         const from = since === FROM_NOW ? undefined : since;
         const answer = await this.poll(request.tagSets, from, 0, signal);
         this.table.replayStarted(request, answer);
-        for (const each of answer.messages) this.table.receive(each, listeners);
-        this.table.advance(request, answer.id);
-        await this.table.queue.waitUncongested();
+        await this.#take(answer, request);
+        if (since.latest !== undefined) await this.#takeRest(answer, request, signal);
       } catch (error) {
         if (!REQUEST_ERRORS.has(error.code)) throw error;
         requests.push(...this.table.refused(request, error));
       }
+    }
+  }
+
+  async #take({messages, id}, request) {
+    for (const each of messages) this.table.receive(each, request.listeners);
+    this.table.advance(request, id);
+    await this.table.queue.waitUncongested();
+  }
+
+  /** Latest values are more than one answer holds. */
+  async #takeRest(answer, request, signal) {
+    const {latest} = request.since;
+    while (answer.messages.length) {
+      const {epoch, id} = answer;
+      answer = await this.poll(request.tagSets, {latest, epoch, id}, 0, signal);
+      await this.#take(answer, request);
     }
   }
 
@@ -1058,7 +1076,7 @@ class HttpTransport extends Transport {
 
   /** The reply to one poll; immediate where `timeout` is 0. */
   poll(tagSets, since, timeout, signal) {
-    const more = {timeout, ...(since === undefined ? {} : {since: formatPosition(since)})};
+    const more = {timeout, ...(since === undefined ? {} : startOf(since))};
     const answer = this.get(this.url.poll, tagSets, more, signal).then((it) => it.json());
     return withTimeout(timeout + REPLY_TIMEOUT, answer, lost("the poll was not answered"));
   }
@@ -1077,7 +1095,19 @@ class HttpTransport extends Transport {
 }
 
 // Errors of a single request, not of the connection.
-const REQUEST_ERRORS = new Set(["not_granted", "invalid_position", "too_many_subscriptions"]);
+const REQUEST_ERRORS = new Set([
+  "not_granted",
+  "invalid_position",
+  "latest_off",
+  "too_many_subscriptions",
+]);
+
+/** Where to begin, as in URLs. */
+function startOf(since) {
+  const {latest, epoch} = since;
+  if (latest === undefined) return {since: formatPosition(since)};
+  return epoch === undefined ? {latest} : {latest, since: formatPosition(since)};
+}
 
 /** A position as in URLs. */
 function formatPosition(since) {
@@ -1763,9 +1793,10 @@ function tagSet(tags) {
 function parseSince(since) {
   if (since === undefined || since === null) return undefined;
   if (Number.isSafeInteger(since)) return since;
-  const {epoch, id} = since;
+  const {epoch, id, latest} = since;
+  if (typeof latest === "string" && epoch === undefined && id === undefined) return {latest};
   if (typeof epoch === "string" && Number.isSafeInteger(id) && id >= 0) return {epoch, id};
-  throw new TypeError("since must be an id, -N, or {epoch, id}");
+  throw new TypeError("since must be an id, -N, {epoch, id}, or {latest}");
 }
 
 /**

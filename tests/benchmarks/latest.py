@@ -2,8 +2,8 @@
 
 python -m tests.benchmarks.latest [--keys 1000000] [--states 2] [--memory]
 
-Each key is published once for each state, in random order; one of 1,000 keys is `vip`. Prints times,
-and bytes for each key. For comparison, `scan` is what it takes to look at all messages.
+Each key is published once for each state, in random order; one of 1,000 keys is `vip`. Prints
+times, and bytes for each key. For comparison, `scan` is what it takes to look at all messages.
 """
 
 import argparse

@@ -10,7 +10,7 @@ from tests.processes import Process, mist, serving
 
 @pytest.fixture(scope="module")
 def serve_options() -> tuple[str, ...]:
-    return ("--history", "memory://")
+    return ("--history", "memory://", "--latest", "k:*")
 
 
 def run(process: Process, *arguments: str) -> tuple[int, str, str]:
@@ -38,6 +38,15 @@ def test_what_is_stored_is_replayed_from_any_place(process: Process) -> None:
     assert json.loads(out) == {"id": ids[-1], "tags": ["old", "x"], "data": "2"}
 
 
+def test_the_latest_values_are_replayed(process: Process) -> None:
+    for tags, data in (("k:1", "1"), ("k:2", "2"), ("k:1", "3")):
+        run(process, "publish", f"latest,{tags}", data, "--store")
+    assert replay(process, "latest", "latest=k:*", 2) == ["2", "3"]
+    code, _, err = run(process, "subscribe", "latest", "--since", "latest=other:*")
+    assert code == 1
+    assert "Latest values are off" in err
+
+
 def test_a_gap_is_said(process: Process) -> None:
     run(process, "publish", "gap", "kept", "--store")
     code, out, err = run(process, "subscribe", "gap", "--since", "other:5", "--count", "1")
@@ -46,7 +55,7 @@ def test_a_gap_is_said(process: Process) -> None:
 
 
 def test_what_is_no_place_is_bad_usage(process: Process) -> None:
-    for since in ("x", "a:b", "e:-1", "1.5"):
+    for since in ("x", "a:b", "e:-1", "1.5", "latest=", "latest=a,b"):
         code, _, err = run(process, "subscribe", "a", "--since", since)
         assert code == 2
         assert err

@@ -125,6 +125,43 @@ async def test_who_has_left_is_asked_for_no_more(page: ClientPage, place: Place,
     await place.asked_for(1)
 
 
+async def test_latest_values_come_first_and_then_what_comes(
+    page: ClientPage, away: Place, kind: str
+) -> None:
+    async with away.serving(latest=("room:*",)):
+        for number in range(3):
+            for room in range(3):
+                await away.publish(f"{room}.{number}", tags=f"a,room:{room}")
+        await away.publish("of b", tags="a,b,room:0")
+        await away.publish("another", tags="a")
+        await page.start(away.url, transports=[kind], **OPEN)
+        await page.listen("a", since={"latest": "room:*"})
+        await page.listen("b", since={"latest": "room:*"}, name="b")
+        assert await page.got(4) == ["a: 1.2", "a: 2.2", "a: of b", "b: of b"]
+        await away.publish("live", tags="a,room:1")
+        assert (await page.got(5))[4:] == ["a: live"]
+        await away.cut()
+        await away.publish("1", "2", tags="a,room:1")
+        assert (await page.got(7))[5:] == ["a: 1", "a: 2"]
+        refused = "listen(['a'], {since: {latest: 'x:*'}}).ready.catch((error) => error.code)"
+        assert await page.evaluate(refused) == "latest_off"
+        wrong = "try { listen(['a'], {since: {latest: 1}}) } catch (error) { error.name }"
+        assert await page.evaluate(wrong) == "TypeError"
+
+
+async def test_more_latest_values_than_one_answer_holds_come_all(
+    page: ClientPage, away: Place
+) -> None:
+    async with away.serving(latest=("room:*",)):
+        for number in range(2_500):
+            await away.services.publish(["a", f"room:{number % 1_250}"], str(number))
+        await away.services.flush()
+        await page.start(away.url, transports=["polling"], **OPEN)
+        await page.listen("a", since={"latest": "room:*"})
+        got = await page.got(1_250)
+        assert got == [f"a: {number}" for number in range(1_250, 2_500)]
+
+
 async def test_who_closes_leaves_nothing_behind(page: ClientPage, place: Place, kind: str) -> None:
     await page.start(place.url, transports=[kind], **OPEN)
     await page.listen("a")
