@@ -12,18 +12,19 @@ every chunk that arrives, and freezing would double what making it costs.
 """
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import attrs
 
 from mist.attributes import Attributes
 from mist.audience import Audience
-from mist.errors import CommandError, MistError
+from mist.errors import CommandError, InvalidRevocation, MistError
 from mist.message import TagSet
 from mist.terms import UNCHANGED, Terms
 from mist.wire import Batch, WireForm
 
 __all__ = [
+    "MAX_CLAIM",
     "AddTags",
     "Auth",
     "Bye",
@@ -47,6 +48,7 @@ __all__ = [
     "RemoveTags",
     "Resume",
     "Revoke",
+    "RevokeIssued",
     "SetAttributes",
     "SetTerms",
     "ShowAttributes",
@@ -64,6 +66,8 @@ __all__ = [
     "WatchPresence",
     "Who",
 ]
+
+MAX_CLAIM: Final = 255  # characters of `jti` and `sub`, by which JWTs are revoked
 
 
 @attrs.define(kw_only=True)
@@ -365,6 +369,26 @@ class SetTerms(TokenCommand):
 
 
 @attrs.define
+class RevokeIssued(_Command):
+    """Revoke what was issued elsewhere, and end its sessions; see `mist.auth.revocations`.
+
+    Attributes:
+        kind: `jti` for one token; `sub` for all that a user was issued until now.
+        value: of that claim; never shown by `repr`.
+
+    Raises:
+        InvalidRevocation: it can't be that of a token.
+    """
+
+    kind: str
+    value: str = attrs.field(repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        if self.kind not in ("jti", "sub") or not 0 < len(self.value) <= MAX_CLAIM:
+            raise InvalidRevocation
+
+
+@attrs.define
 class ShowAttributes(TokenCommand):
     """The attributes of a token."""
 
@@ -422,7 +446,7 @@ class Bye(_Command):
 
 
 RegistryChange: TypeAlias = (
-    Register | Unregister | Revoke | AddTags | RemoveTags | SetAttributes | SetTerms
+    Register | Unregister | Revoke | AddTags | RemoveTags | SetAttributes | SetTerms | RevokeIssued
 )
 """What changes the token registry, and so waits for its disk."""
 

@@ -45,6 +45,7 @@ __all__ = [
     "InvalidExpiry",
     "InvalidName",
     "InvalidPosition",
+    "InvalidRevocation",
     "InvalidTag",
     "InvalidToken",
     "KeyConflict",
@@ -229,6 +230,13 @@ class InvalidExpiry(CommandError):
 
     code = "invalid_expiry"
     message = "Invalid expiry"
+
+
+class InvalidRevocation(CommandError):
+    """Not what can be revoked of tokens that were issued elsewhere: `jti` or `sub`, and a value."""
+
+    code = "invalid_revocation"
+    message = "Invalid revocation: expected jti or sub, and its value"
 
 
 class InvalidName(CommandError):

@@ -9,6 +9,7 @@ from mist.commands import (
     Register,
     RemoveTags,
     Revoke,
+    RevokeIssued,
     SetAttributes,
     SetTerms,
     Unregister,
@@ -76,11 +77,13 @@ Change = (
     | RemoveTags
     | SetAttributes
     | SetTerms
+    | RevokeIssued
     | Amend
     | Remove
     | Discard
 )
-"""A change of a token, named by its text, as in the commands, or by its id."""
+"""A change of a token, named by its text, as in the commands, or by its id; or a revocation of
+what was issued elsewhere."""
 
 ById = Amend | Remove | Discard
 """Those that name the token by its id."""

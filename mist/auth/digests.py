@@ -33,6 +33,10 @@ class Digests:
             return None
         return self.of_bytes(token.encode())
 
+    def derive(self, kind: str, value: str) -> bytes:
+        """A digest that no token has: none of them has a control character."""
+        return self.of_bytes(f"\0{kind}\0{value}".encode("utf-8", "surrogatepass"))
+
     def of_bytes(self, message: bytes) -> bytes:
         """The HMAC of any message."""
         inner = self._inner.copy()

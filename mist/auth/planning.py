@@ -17,6 +17,7 @@ from mist.commands import (
     Register,
     RemoveTags,
     Revoke,
+    RevokeIssued,
     SetAttributes,
     SetTerms,
     Unregister,
@@ -31,7 +32,7 @@ from mist.errors import (
     TooManyTags,
 )
 from mist.message import TagSet
-from mist.terms import UNCHANGED, Terms
+from mist.terms import MAX_NAME, UNCHANGED, Terms
 
 __all__ = ["MAX_TAGS", "Planner", "Step", "net_changes"]
 
@@ -58,11 +59,13 @@ class Planner:
         digests: of the registry's tokens.
         max_tags: most tags that one token may get.
         clock: the time for `Record.created`, Unix seconds.
+        revocation_life: seconds for which the revocation of what was issued elsewhere is kept.
     """
 
     digests: Digests
     max_tags: int = MAX_TAGS
     clock: Callable[[], float] = time.time
+    revocation_life: float = 30 * 86_400.0
 
     def plan(
         self,
@@ -86,7 +89,10 @@ class Planner:
         planned: dict[bytes, Record | None] = {}
         unknown: CommandError
         for change in changes:
-            if isinstance(change, ById):
+            digest: bytes | None
+            if isinstance(change, RevokeIssued):
+                digest, unknown = self.digests.derive(change.kind, change.value), InvalidToken()
+            elif isinstance(change, ById):
                 digest, unknown = ids.get(change.id), TokenNotFound()
             else:
                 digest, unknown = self.digests.of(change.token), InvalidToken()
@@ -143,6 +149,8 @@ class Planner:
                 return _with_terms(new, terms, now) if isinstance(new, Record) else new
             case Remove():
                 return TokenNotFound() if old is None else None
+            case RevokeIssued():
+                return self._revocation(change, digest, old, now)
             case Discard():
                 return None if old is None or old.expired(now) else old
             case _:
@@ -155,6 +163,22 @@ class Planner:
             return TooManyTags(self.max_tags)
         new = Record(secrets.token_hex(8), digest, tags, self.clock(), attributes)
         return new if terms is UNCHANGED else _with_terms(new, terms, now)
+
+    def _revocation(
+        self, change: RevokeIssued, digest: bytes, old: Record | None, now: float
+    ) -> Record:
+        expires = now + self.revocation_life
+        if old is not None:
+            return attrs.evolve(old, tags=frozenset(), created=now, expires=expires)
+        name = f"revoked: {change.kind} {change.value}"[:MAX_NAME].strip()
+        return Record(
+            secrets.token_hex(8),
+            digest,
+            frozenset(),
+            now,
+            expires=expires,
+            name=name if name.isprintable() else f"revoked: {change.kind}",
+        )
 
     def _retagged(self, old: Record, tags: TagSet) -> Outcome:
         # Only growth is refused: where the limit was lowered, a token that is over it can

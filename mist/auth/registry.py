@@ -93,6 +93,7 @@ class Registry(ABC):
         self._digests = {record.id: digest for digest, record in self._records.items()}
         self._ids: list[str] | None = None  # sorted; None where they have to be sorted again
         self._watchers: list[Watcher] = []
+        self._withheld_watchers: list[Callable[[Record], None]] = []
         self._expiring = Deadlines[bytes]()  # digests of tokens that expire
         for record in self._records.values():
             if record.expires is not None:
@@ -178,7 +179,7 @@ class Registry(ABC):
 
     def derive(self, kind: str, value: str) -> bytes:
         """A digest under the key, which is no token's; the same at all servers that share it."""
-        return self._hmac.of_bytes(f"\0{kind}\0{value}".encode("utf-8", "surrogatepass"))
+        return self._hmac.derive(kind, value)
 
     def withheld(self, digest: bytes) -> Record | None:
         """The record under a digest if it grants nothing; see `mist.auth.revocations`."""
@@ -326,6 +327,18 @@ class Registry(ABC):
         else:
             self._expiring.remove(digest)
 
+    # revocations of what was issued elsewhere
+
+    def keep_revocations(self, seconds: float) -> None:
+        """Change for how long revocations are kept from now on: as long as what is revoked may
+        be good."""
+        self._planner = attrs.evolve(self._planner, revocation_life=seconds)
+
+    def watch_withheld(self, watcher: Callable[[Record], None]) -> None:
+        """Have `watcher(record)` called for each record that comes to grant nothing, also a new
+        one. As for `watch`."""
+        self._withheld_watchers.append(watcher)
+
     def limit_tags(self, max_tags: int) -> None:
         """Change how many tags a token may get. Those that have more keep them."""
         self._planner = attrs.evolve(self._planner, max_tags=max_tags)
@@ -345,6 +358,15 @@ class Registry(ABC):
                 self._digests[step.new.id] = step.digest
             self._ids = None
         self._changes += 1
+        if step.new is not None and not step.new.tags:
+            self._tell_withheld(step.new)
+
+    def _tell_withheld(self, record: Record) -> None:
+        for watcher in tuple(self._withheld_watchers):
+            try:
+                watcher(record)
+            except Exception:
+                log.exception("a watcher of revocations failed", extra={"token": record.id})
 
     def _notify(self, old: Record, new: Record | None) -> None:
         for watcher in tuple(self._watchers):

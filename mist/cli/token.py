@@ -128,15 +128,25 @@ async def show(server: Server, which: str, as_json: bool) -> None:
 
 
 @token.command()
-@click.argument("which", metavar=_WHICH)
+@click.argument("which", metavar=f"[{_WHICH}]", required=False)
 @click.option("--if-exists", is_flag=True, help="Succeed where there is no such token")
+@click.option("--jti", metavar="ID", help="Revoke the JWT with this jti instead")
+@click.option("--sub", metavar="USER", help="Revoke all JWTs that this user was issued until now")
 @client_command
-async def revoke(server: Server, which: str, if_exists: bool) -> None:
+async def revoke(
+    server: Server, which: str | None, if_exists: bool, jti: str | None, sub: str | None
+) -> None:
     """Revoke a token, and disconnect its clients.
 
-    Exit code 1 where there is no such token.
+    Exit code 1 where there is no such token. For a JWT nobody knows that: what is revoked is kept
+    until it would have expired in any case; see list.
     """
+    if [which, jti, sub].count(None) != 2:
+        raise click.UsageError(f"give {_WHICH}, --jti ID or --sub USER")
     async with server.connect(reconnect=False) as client:
+        if which is None:
+            await client.revoke_jwt(jti=jti, sub=sub)
+            return
         try:
             await client.revoke(_read(which))
         except RemoteError as error:

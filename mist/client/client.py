@@ -31,6 +31,7 @@ from mist.commands import (
     Register,
     RemoveTags,
     Revoke,
+    RevokeIssued,
     SetAttributes,
     SetTerms,
     ShowAttributes,
@@ -40,6 +41,7 @@ from mist.commands import (
     Unregister,
     Who,
 )
+from mist.errors import InvalidRevocation
 from mist.message import ASK, GRANT, Limits, TagSet
 from mist.replies import (
     Connections,
@@ -360,6 +362,24 @@ class Client:
         reply = await self._state.call(ListTokens(token_text(after) if after else ""))
         assert isinstance(reply, Tokens)
         return reply.page
+
+    async def revoke_jwt(self, *, jti: str | None = None, sub: str | None = None) -> None:
+        """Revoke tokens that were issued elsewhere, and end their live sessions.
+
+        Args:
+            jti: of one token.
+            sub: of a user: all tokens that were issued until now.
+
+        Raises:
+            BadArgument: not one of both is given.
+            InvalidRevocation: it can't be that of a token. Nothing was sent.
+        """
+        given = [(kind, value) for kind, value in (("jti", jti), ("sub", sub)) if value is not None]
+        if len(given) != 1:
+            raise BadArgument("give jti or sub")
+        if not given[0][1].isprintable():  # or it would not be one line
+            raise InvalidRevocation
+        await self._state.call(RevokeIssued(*given[0]))
 
     async def set(self, tags: Iterable[str], token: str) -> None:
         """Add tags to a token. Raises `RemoteError` where it is unknown."""

@@ -223,6 +223,10 @@ class Client:
         """Some of all tokens."""
         return self._portal.call(lambda: self._client.tokens(after))
 
+    def revoke_jwt(self, *, jti: str | None = None, sub: str | None = None) -> None:
+        """Revoke tokens that were issued elsewhere, and end their sessions."""
+        self._portal.call(lambda: self._client.revoke_jwt(jti=jti, sub=sub))
+
     def set(self, tags: Iterable[str], token: str) -> None:
         """Add tags to a token."""
         self._portal.call(lambda: self._client.set(tags, token))

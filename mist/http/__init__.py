@@ -31,6 +31,7 @@ A module for each group of routes, which has a `routes(context)`:
     streams         Server-Sent Events; `subscribers`, `open_streams` are shared with polls
     tickets         one-time credentials in URLs; `ticket_store` has them
     tokens          the token registry
+    revocations     revoking tokens that were issued elsewhere
 """
 
 from mist.http.app import Site

@@ -23,6 +23,7 @@ from mist.http import (
     pages,
     polling,
     presence,
+    revocations,
     staging,
     stats,
     streams,
@@ -60,6 +61,7 @@ GROUPS: Final = (
     streams.OPERATIONS,
     tickets.OPERATIONS,
     tokens.OPERATIONS,
+    revocations.OPERATIONS,
     OPERATIONS,
 )
 """The operations of each module."""

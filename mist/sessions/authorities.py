@@ -4,15 +4,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import trio
 
 from mist.auth.credentials import Authority, Credentials
 from mist.auth.issued import IssuedRecord
+from mist.auth.jwt.claims import LEEWAY
 from mist.auth.secret_file import read_secret_file
 from mist.config import Config
 from mist.errors import StartupError
 from mist.sessions.hub import Hub
+
+_MAX_TTL: Final = 86_400.0  # seconds; of `mist.auth.callout.questions`, which needs an extra
 
 __all__ = ["open_credentials"]
 
@@ -24,6 +28,7 @@ async def open_credentials(config: Config, hub: Hub) -> Credentials:
         StartupError: one line that says why not: a file can't be read, an extra is missing.
     """
     jwt = await _open_jwt(config, hub) if config.accepts_jwts else None
+    hub.registry.keep_revocations(max(config.jwt_max_age, _MAX_TTL) + 2 * LEEWAY)
     callout = await _open_callout(config.auth_url, config, hub) if config.auth_url else None
     return Credentials(hub.registry, jwt, callout)
 

@@ -41,6 +41,7 @@ from mist.commands import (
     RemoveTags,
     Resume,
     Revoke,
+    RevokeIssued,
     SetAttributes,
     SetTerms,
     ShowAttributes,
@@ -294,6 +295,7 @@ class CommandSession(AuthenticatingSession):
                 | RemoveTags()
                 | SetAttributes()
                 | SetTerms()
+                | RevokeIssued()
             ):
                 self._changes.append(command)
             case ShowToken(token=token):

@@ -21,7 +21,9 @@ import trio
 
 from mist.auth import Record
 from mist.auth.credentials import Credentials
+from mist.auth.issued import IssuedRecord
 from mist.auth.registry import Registry
+from mist.auth.revocations import is_revoked
 from mist.broker.broker import Broker, BrokerStatistics
 from mist.broker.meters import Meters
 from mist.broker.outbox import Outbox, OutboxLimits
@@ -164,6 +166,7 @@ class Hub(InsidePublisher):
         self._dropping: list[tuple[str, Outbox, int]] = []
         registry.now = self.now
         registry.watch(self._token_changed)
+        registry.watch_withheld(self._token_withheld)
 
     # credentials
 
@@ -185,6 +188,13 @@ class Hub(InsidePublisher):
     def _token_changed(self, old: Record, new: Record | None) -> None:
         for session in self.sessions.of_token(old.id):
             session.token_changed(new)
+        self.flush_scheduler.flush()
+
+    def _token_withheld(self, withheld: Record) -> None:
+        for session in self.sessions.marked(withheld.digest):
+            record = session.record
+            if isinstance(record, IssuedRecord) and is_revoked(self.registry, record):
+                session.token_changed(None)
         self.flush_scheduler.flush()
 
     # housekeeping

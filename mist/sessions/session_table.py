@@ -12,16 +12,19 @@ session stands above, in `mist.sessions.session`.
 import itertools
 from collections import Counter
 from collections.abc import Iterator
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from mist.attributes import Attributes
 from mist.auth import Record
+from mist.auth.issued import IssuedRecord
 from mist.broker.outbox import Outbox
 from mist.sessions.close_reason import CloseReason
 from mist.sessions.subscriptions import Quota, SubscriptionSet
 
 __all__ = ["ConnectedSession", "SessionTable"]
+
+_Key = TypeVar("_Key")
 
 _CROWDED_OUT: Final = CloseReason(4429, "too many unauthenticated connections")
 
@@ -83,6 +86,7 @@ class SessionTable:
         self._pending: dict[ConnectedSession, None] = {}
         self._attached: dict[ConnectedSession, None] = {}
         self._by_token: dict[str, dict[ConnectedSession, None]] = {}
+        self._by_mark: dict[bytes, dict[ConnectedSession, None]] = {}
         self._quotas: WeakValueDictionary[str, Quota] = WeakValueDictionary()
         self._numbers = itertools.count(1)
 
@@ -125,17 +129,21 @@ class SessionTable:
             self._attached[session] = None
             self.accepted[session.transport] += 1
             self.connections[session.transport] += 1
-        if session.record is not None:
-            self._by_token.setdefault(session.record.id, {})[session] = None
+        record = session.record
+        if record is not None:
+            self._by_token.setdefault(record.id, {})[session] = None
+            if isinstance(record, IssuedRecord):
+                for mark in record.marks:
+                    self._by_mark.setdefault(mark, {})[session] = None
 
     def detach_token(self, session: ConnectedSession) -> None:
         """Undo the token's part of `attach`, before the session gets another token."""
         if session.record is None:
             return
-        sessions = self._by_token.get(session.record.id, {})
-        sessions.pop(session, None)
-        if not sessions:
-            self._by_token.pop(session.record.id, None)
+        _remove(self._by_token, session.record.id, session)
+        if isinstance(session.record, IssuedRecord):
+            for mark in session.record.marks:
+                _remove(self._by_mark, mark, session)
 
     def detach(self, session: ConnectedSession) -> None:
         """Undo `attach`, keeping the session's counts."""
@@ -167,6 +175,14 @@ class SessionTable:
         """
         return list(self._by_token.get(token, ()))
 
+    def marked(self, mark: bytes) -> list[ConnectedSession]:
+        """The sessions whose credential may be revoked under a digest, oldest first.
+
+        Args:
+            mark: see `mist.auth.issued.IssuedRecord`.
+        """
+        return list(self._by_mark.get(mark, ()))
+
     def delivered(self) -> tuple[int, int]:
         """Messages and bytes handed to the kernel since the start, all sessions. O(sessions)."""
         live = [session.outbox.statistics() for session in self._attached]
@@ -174,3 +190,12 @@ class SessionTable:
             self.gone_messages.total() + sum(each.sent for each in live),
             self.gone_bytes.total() + sum(each.sent_bytes for each in live),
         )
+
+
+def _remove(
+    table: dict[_Key, dict[ConnectedSession, None]], key: _Key, session: ConnectedSession
+) -> None:
+    sessions = table.get(key, {})
+    sessions.pop(session, None)
+    if not sessions:
+        table.pop(key, None)

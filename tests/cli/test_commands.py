@@ -358,3 +358,13 @@ def test_a_key_of_shared_tokens_is_made_once(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.endswith("No such file or directory\n")
     assert done.stderr.count("\n") == 1
+
+
+def test_what_was_issued_elsewhere_is_revoked(process: Process) -> None:
+    for flags, name in ((["--jti", "5f3a"], "jti 5f3a"), (["--sub", "auth0|7"], "sub auth0|7")):
+        assert run(process, "token", "revoke", *flags).returncode == 0
+        assert f"revoked: {name}" in run(process, "token", "list").stdout
+    for flags in ([], ["--jti", "a", "--sub", "b"], ["t", "--jti", "a"]):
+        done = run(process, "token", "revoke", *flags)
+        assert done.returncode == 2
+        assert "give ID|TOKEN, --jti ID or --sub USER" in done.stderr

@@ -18,12 +18,12 @@ import msgspec
 
 from mist.attributes import Attributes
 from mist.auth.issued import Rejected, check_grants
+from mist.commands import MAX_CLAIM
 from mist.message import TagSet
 
 __all__ = ["LEEWAY", "Claims", "Expectations", "read_claims"]
 
 LEEWAY: Final = 30.0  # seconds
-_MAX_TEXT: Final = 255  # characters of `sub` and `jti`
 
 
 @attrs.frozen
@@ -121,8 +121,8 @@ def _time(claims: dict[str, Any], name: str) -> float | None:
 
 def _text(claims: dict[str, Any], name: str) -> str:
     value = claims.get(name, "")
-    if not isinstance(value, str) or len(value) > _MAX_TEXT:
-        raise Rejected("claims", f"{name} of the token is no text of up to {_MAX_TEXT} characters")
+    if not isinstance(value, str) or len(value) > MAX_CLAIM:
+        raise Rejected("claims", f"{name} of the token is no text of up to {MAX_CLAIM} characters")
     return value
 
 

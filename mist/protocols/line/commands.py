@@ -23,6 +23,7 @@ from mist.commands import (
     RemoveTags,
     Resume,
     Revoke,
+    RevokeIssued,
     SetAttributes,
     SetTerms,
     ShowAttributes,
@@ -42,6 +43,7 @@ from mist.errors import (
     ExpectedOnOff,
     InvalidAudience,
     InvalidName,
+    InvalidRevocation,
     InvalidToken,
     TooManyTags,
     UnknownCommand,
@@ -158,6 +160,14 @@ def _set_terms(limits: Limits, fields: _Fields) -> Command:
     return SetTerms(_token(fields[0]), _terms(fields[1]))
 
 
+def _revoke_issued(limits: Limits, fields: _Fields) -> Command:
+    """`jti {id}` or `sub {user}`: all of the rest of the line."""
+    try:
+        return RevokeIssued(fields[0].decode(), fields[1].decode())
+    except UnicodeDecodeError:
+        raise InvalidRevocation from None
+
+
 def _store(limits: Limits, fields: _Fields) -> Command:
     # Looked at before the data's size, as in a publish: a bad tag is told of first.
     parse_tag_list(fields[0], limits.message_tags)
@@ -224,6 +234,7 @@ WORDS: Final[dict[bytes, tuple[tuple[int, ...], _Make]]] = {
     b"set-attr": ((2,), _set_attributes),
     b"register-with": ((2,), _register_with),
     b"set-terms": ((2,), _set_terms),
+    b"revoke-jwt": ((2,), _revoke_issued),
     b"attr": ((1,), lambda limits, fields: ShowAttributes(_token(fields[0]))),
     b"tags": ((1,), lambda limits, fields: ShowTags(_token(fields[0]))),
     b"ids": ((1,), lambda limits, fields: Ids(_switch(fields[0]))),
