@@ -214,6 +214,7 @@ class Server:
         hub = self.hub
         self.config = config
         hub.set_secret(config.secret_bytes)
+        hub.credentials.renew()
         hub.limits = config.limits
         hub.outbox_limits = _outbox_limits(config)
         hub.hub_limits = attrs.evolve(

@@ -32,6 +32,7 @@ ELSEWHERE = {
     r"mist bench": "tests/cli/test_bench.py",
     r"mist pipeline": "tests/cli/test_pipeline.py",
     r"curl .*/message-bus|curl .*/api/message": "tests/test_docs_clients.py",
+    r"mist restore": "tests/cli/test_backup.py",
     r"mist token key": "tests/cli/test_commands.py",
     r"curl -sN": "a stream, which does not end",
 }

@@ -69,6 +69,9 @@ class Authority(Protocol):
     def explain(self, text: str, login: Login) -> str:
         """Why it isn't good, for the client. Nothing of the text."""
 
+    def renew(self) -> None:
+        """Have what it goes by fetched again, soon."""
+
     async def run(self) -> None:
         """Keep up, until cancelled."""
 
@@ -101,6 +104,11 @@ class Credentials:
     def authorities(self) -> Iterable[Authority]:
         """Those beside the registry."""
         return [each for each in (self._jwt, self._callout) if each is not None]
+
+    def renew(self) -> None:
+        """Have keys fetched again, soon."""
+        for each in self.authorities:
+            each.renew()
 
     async def prepare(self, text: str, login: Login) -> None:
         """Call it before the `find` for a login.

@@ -135,6 +135,9 @@ class LoginCallout:
         known = self._known.get(self._key(text, login))
         return "no such token" if known is None else known.why or "the token was revoked"
 
+    def renew(self) -> None:
+        """See `Authority`; nothing is fetched ahead."""
+
     async def run(self) -> None:
         """See `Authority.run`."""
         async with trio.open_nursery() as nursery:

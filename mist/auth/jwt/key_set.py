@@ -166,6 +166,10 @@ class KeySet:
                     self._wanted.notify()
                 await self._fetched.wait()
 
+    def renew(self) -> None:
+        """Have the sets fetched now, by `run`; however short ago they were."""
+        self._wanted.notify()
+
     async def fetch(self) -> None:
         """Fetch all sets, at once."""
         self._began = trio.current_time()

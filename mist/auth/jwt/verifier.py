@@ -108,6 +108,10 @@ class Verifier:
         """Whether a text has the form of a JWT."""
         return is_jwt(text)
 
+    def renew(self) -> None:
+        """See `Authority`."""
+        self.keys.renew()
+
     async def run(self) -> None:
         """See `KeySet.run`."""
         async with self._web:

@@ -57,6 +57,20 @@ async def test_an_unknown_key_has_the_sets_fetched_once_for_all(
     assert keys.generation == 2
 
 
+async def test_a_reload_has_the_sets_fetched_at_once(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    web = Pages(jwks("rsa"))
+    keys = key_set(web)
+    nursery.start_soon(keys.run)
+    await trio.sleep(1)
+    web.text = jwks("ed")
+    keys.renew()
+    await trio.sleep(1)
+    assert web.asked == 2
+    assert keys.find("ed", "EdDSA")
+
+
 async def test_unknown_keys_are_not_fetched_more_often_than_every_half_minute(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
