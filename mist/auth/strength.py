@@ -1,8 +1,8 @@
 """Weak tokens: those that can be guessed. Nothing is refused for it; who made one is warned.
 
 An estimate from below of what a text took to choose: the entropy of its letters, or of the steps
-from each to the next, whichever is less, for all of it but repeats. Random text of 16 hexadecimal digits has
-some 50 bits by that, `password` 20, `abcdefghijkl` none, and so has `1111111111111111`.
+from each to the next, whichever is less, for all of it but repeats. Random text of 16 hexadecimal
+digits has some 50 bits by that, `password` 20, `abcdefghijkl` none, and so has `1111111111111111`.
 """
 
 import math
