@@ -43,6 +43,7 @@ __all__ = [
     "Ping",
     "Publish",
     "PublishOnce",
+    "Refused",
     "Register",
     "RegistryChange",
     "RemoveTags",
@@ -428,6 +429,19 @@ class Invalid(_Command):
 
 
 @attrs.define
+class Refused(_Command):
+    """A command that is not handled; its error has its place in the order of replies.
+
+    Attributes:
+        command: as it was sent.
+        error: why not.
+    """
+
+    command: "Command" = attrs.field(kw_only=False)
+    error: MistError = attrs.field(kw_only=False)
+
+
+@attrs.define
 class Hangup(_Command):
     """The peer speaks another protocol (HTTP, say) or breaks this one: end the session.
 
@@ -483,6 +497,7 @@ Command: TypeAlias = (
     | ShowToken
     | ListTokens
     | Invalid
+    | Refused
     | Hangup
     | Bye
     | Pause

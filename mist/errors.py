@@ -63,7 +63,9 @@ __all__ = [
     "TokenExists",
     "TokenExpired",
     "TokenNotFound",
+    "TooManyConnections",
     "TooManyMatches",
+    "TooManyRequests",
     "TooManySubscriptions",
     "TooManyTags",
     "TooManyWatches",
@@ -251,6 +253,28 @@ class TokenExpired(CommandError):
 
     code = "token_expired"
     message = "Token expired"
+
+
+class TooManyRequests(CommandError):
+    """More requests, messages or bytes than the token may have in this time.
+
+    Attributes:
+        retry_after: seconds after which it may be tried again.
+    """
+
+    code = "too_many_requests"
+    message = "Too many requests"
+
+    def __init__(self, retry_after: float = 1.0) -> None:
+        super().__init__()
+        self.retry_after = retry_after
+
+
+class TooManyConnections(TooManyRequests):
+    """The token has as many connections as it may."""
+
+    code = "too_many_connections"
+    message = "Too many connections"
 
 
 class RegistryUnavailable(CommandError):

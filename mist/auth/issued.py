@@ -5,6 +5,7 @@ from typing import Final
 import attrs
 
 from mist.attributes import Attributes
+from mist.auth.limits import check_limits
 from mist.auth.record import Record
 from mist.errors import CommandError
 from mist.message import GRANT, TagSet, parse_tags
@@ -74,6 +75,7 @@ def check_grants(
     try:
         found = parse_tags(tags, max_tags, GRANT)
         known = Attributes.of_json({**attributes, **({"user": subject} if subject else {})})
+        check_limits(known)
     except CommandError as error:
         raise Rejected("grants", f"{where}: {error}") from None
     return found, known

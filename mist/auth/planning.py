@@ -11,6 +11,7 @@ import attrs
 from mist.attributes import NO_ATTRIBUTES, Attributes
 from mist.auth.changes import Amend, ById, Change, Discard, Enroll, Outcome, Remove
 from mist.auth.digests import Digests
+from mist.auth.limits import check_limits
 from mist.auth.record import Record
 from mist.commands import (
     AddTags,
@@ -161,6 +162,11 @@ class Planner:
     ) -> Outcome:
         if len(tags) > self.max_tags:
             return TooManyTags(self.max_tags)
+        if attributes.others:
+            try:
+                check_limits(attributes)
+            except InvalidAudience as error:
+                return error.with_traceback(None)
         new = Record(secrets.token_hex(8), digest, tags, self.clock(), attributes)
         return new if terms is UNCHANGED else _with_terms(new, terms, now)
 
@@ -190,6 +196,8 @@ class Planner:
 
 def _amended(old: Record, given: Attributes, unset: frozenset[str]) -> Outcome:
     try:
+        if given.others:
+            check_limits(given)
         return attrs.evolve(old, attributes=old.attributes.amended(given, unset))
     except InvalidAudience as error:
         return error.with_traceback(None)

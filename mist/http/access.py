@@ -92,7 +92,10 @@ class Access:
             token = text if name == _TOKEN else self._bearer_token(text)
             if token is None:
                 return await self._service(text)
-            return await self._client(token, self._login(request), delay)
+            caller = await self._client(token, self._login(request), delay)
+            if caller.record is not None and caller.record.attributes.others:
+                await self._limit(caller.record, request, delay)
+            return caller
         if self._hub.needs_secret:
             raise _unauthorized("give the secret or a token")
         if not _is_local(request):
@@ -183,6 +186,27 @@ class Access:
         if wait:
             await trio.sleep(wait)
         return Caller(record)
+
+    async def _limit(self, record: Record, request: Request, delay: float) -> None:
+        """Count a request against the limits that the token's attributes set; see `caller`."""
+        limits = self._hub.token_limits
+        allowance = limits.of(record)
+        if allowance is None:
+            return
+        length = request.headers.get("content-length", "0")
+        if allowance.limits_bytes and "transfer-encoding" in request.headers:
+            # What comes in chunks would have to be counted by all that read a body.
+            raise Problem(411, "length_required", "a token with a limit of bytes says how many")
+        wait = limits.request(record, int(length) if length.isdecimal() else 0, delay)
+        if wait > delay:
+            raise too_often(wait)
+        if wait:
+            await trio.sleep(wait)
+
+    def charge(self, caller: Caller, messages: int) -> None:
+        """Count the messages of a request against the limits of its token, if it has any."""
+        if caller.record is not None and caller.record.attributes.others:
+            self._hub.token_limits.charge(caller.record, messages - 1)
 
     async def _service(self, authorization: str) -> Caller:
         if authorization[: len(_BEARER)].lower() != _BEARER:

@@ -155,6 +155,7 @@ class _Publishing:
         await hub.turns.drive(found.steps(body, lines=lines), self._account)
         del body
         count = len(found.messages)
+        self._access.charge(self._caller, count)
         if hub.sequencer is None:
             if not await self._publish_live(key):
                 raise conflict()

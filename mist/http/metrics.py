@@ -31,6 +31,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from mist.auth.credentials import Credentials
+from mist.auth.limits import LIMITS
 from mist.broker.meters import Histogram
 from mist.broker.projection import COMPILED
 from mist.http.context import Context
@@ -170,6 +171,12 @@ class _Collector(Collector):
         reasons = dict.fromkeys(_REASONS, 0) | hub.failed_auth_reasons
         reasons["other"] = max(0, hub.failed_auths.total() - sum(reasons.values()))
         yield _counter("mist_auth_failures", "Invalid credentials, by kind.", "reason", reasons)
+        yield _counter(
+            "mist_token_refusals",
+            "Requests and connections beyond the limits of a token, by limit.",
+            "limit",
+            dict.fromkeys(sorted(LIMITS), 0) | hub.token_limits.refusals,
+        )
         if hub.credentials.issued:
             yield _of_credentials(hub.credentials)
         recoveries = dict.fromkeys(_RECOVERIES, 0) | hub.recoveries

@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import Final
 
-import attrs
-
 from mist.http.problems import Problem
+from mist.token_bucket import TokenBucket
 
 __all__ = ["MAX_POLL_DELAY", "Rates", "too_often"]
 
@@ -15,12 +14,6 @@ stays away for at least 15 seconds after a 429, whatever `Retry-After` says."""
 
 _MOST: Final = 10_000  # clients; above it, the least recently active ones are evicted
 _BURST: Final = 2.0  # seconds' worth of requests that may come at once
-
-
-@attrs.define
-class _Bucket:
-    left: float
-    at: float
 
 
 class Rates:
@@ -33,7 +26,7 @@ class Rates:
 
     def __init__(self, per_second: float, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._buckets: dict[str, _Bucket] = {}
+        self._buckets: dict[str, TokenBucket] = {}
         self.configure(per_second)
 
     def configure(self, per_second: float) -> None:
@@ -53,23 +46,26 @@ class Rates:
             its place behind those that wait already; above that it is refused.
         """
         now = self._clock()
-        bucket = self._buckets.pop(client, None) or _Bucket(self._burst, now)
-        bucket.left = min(self._burst, bucket.left + (now - bucket.at) * self._per_second)
-        bucket.at = now
+        bucket = self._buckets.pop(client, None)
+        if bucket is None:
+            bucket = TokenBucket(self._per_second, self._burst, now, self._burst)
+        elif bucket.per_second != self._per_second:
+            bucket.per_second, bucket.burst = self._per_second, self._burst
+        wait = bucket.wait(now, 1.0)
         self._buckets[client] = bucket  # last, so that the first is the least recently active
         if len(self._buckets) > _MOST:
             del self._buckets[next(iter(self._buckets))]
-        wait = max(0.0, (1.0 - bucket.left) / self._per_second)
         if wait <= delay:
-            bucket.left -= 1.0
+            bucket.take(1.0)
         return wait
 
 
-def too_often(wait: float) -> Problem:
+def too_often(wait: float, detail: str = "too many requests") -> Problem:
     """The answer where the rate limit is exceeded.
 
     Args:
         wait: seconds after which it may be tried again.
+        detail: see `Problem`.
     """
     headers = {"Retry-After": str(int(wait) + 1)}
-    return Problem(429, "too_many_requests", "too many requests", headers)
+    return Problem(429, "too_many_requests", detail, headers)

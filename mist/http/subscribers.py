@@ -13,10 +13,12 @@ from mist.bus.wakeups import WAKEUPS, WakeupOutbox
 from mist.http.access import Caller
 from mist.http.context import Context
 from mist.http.problems import Problem
+from mist.http.rates import too_often
 from mist.http.tickets import bearer
 from mist.protocols.event_forms import EventForm
 from mist.sessions.close_reason import DISCONNECTED, CloseReason
 from mist.sessions.session import Notice, Session
+from mist.sessions.token_limits import RETRY_CONNECTION
 
 __all__ = [
     "REFUSED",
@@ -147,6 +149,9 @@ async def _attached(context: Context, caller: Caller, session: Session) -> Async
         if caller.record is None:
             context.hub.sessions.attach(session)
         else:
+            hub = context.hub
+            if hub.token_limits.is_full(caller.record, hub.sessions.count):
+                raise too_often(RETRY_CONNECTION, "too many connections with this token")
             session.adopt(caller.record)
         try:
             yield

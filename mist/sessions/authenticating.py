@@ -6,12 +6,13 @@ import trio
 
 from mist.auth.credentials import Login
 from mist.commands import Auth, Command
-from mist.errors import Unauthorized
+from mist.errors import TooManyConnections, Unauthorized
 from mist.protocols import Protocol
 from mist.replies import Done, Failed, Reply
 from mist.sessions.close_reason import CloseReason
 from mist.sessions.hub import Hub
 from mist.sessions.publishing import PublishingSession
+from mist.sessions.token_limits import RETRY_CONNECTION
 
 __all__ = ["AuthenticatingSession", "Credential"]
 
@@ -72,6 +73,10 @@ class AuthenticatingSession(PublishingSession):
             # finds the session attached.
             record = credentials.find(command.credential, self._login)
             if record is not None and record.tags:
+                if self.hub.token_limits.is_full(record, self.hub.sessions.count, self):
+                    self._answer(command, Failed(TooManyConnections(RETRY_CONNECTION)))
+                    self._leave(CloseReason(4429, "too many connections"))
+                    return None
                 self.adopt(record)
                 return Done()
         await self._refuse(command)

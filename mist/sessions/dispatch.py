@@ -36,6 +36,7 @@ from mist.commands import (
     Ping,
     Publish,
     PublishOnce,
+    Refused,
     Register,
     RegistryChange,
     RemoveTags,
@@ -150,7 +151,10 @@ class CommandSession(AuthenticatingSession):
             began = self.hub.meters.clock()
         try:
             start = await turns.begin(self.account, late=not self.live)
-            for command in self.protocol.receive(data):
+            commands = self.protocol.receive(data)
+            if self.allowance is not None or self.unauthenticated:
+                commands = self.hub.token_limits.commands(self, len(data), commands)
+            for command in commands:
                 if isinstance(command, Publish) and not self.unauthenticated and not self._changes:
                     # Nearly always, and often all that there is.
                     if publisher is None:
@@ -277,6 +281,8 @@ class CommandSession(AuthenticatingSession):
                 return Done()
             case Invalid(error=error):
                 return Failed(error)
+            case Refused(command=refused, error=error):
+                self._answer(refused, Failed(error))
             # Right: not bound to a site, since what they tell is of all sites.
             case ListTags() | Who() if self.outbox.attributes.site:
                 raise NotAllowed

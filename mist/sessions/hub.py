@@ -39,6 +39,7 @@ from mist.sessions.nodes import Nodes
 from mist.sessions.presence import PresenceService
 from mist.sessions.sequencer import Sequencer
 from mist.sessions.session_table import SessionTable
+from mist.sessions.token_limits import TokenLimits
 from mist.turns import Turns
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ class Hub(InsidePublisher):
         side_tables: keeps the archive's other tables; None likewise.
         keys_in_memory: idempotency keys, where there is no history.
         expiry: ends sessions whose token expires.
+        token_limits: what tokens with limits may do.
         clients: which client ids are taken.
         client_filters: which messages of channels clients are given, by `mist.bus`.
         meters: what is measured, by samples.
@@ -157,6 +159,7 @@ class Hub(InsidePublisher):
         self.side_tables: SideTables | None = None
         self.keys_in_memory = KeysInMemory()
         self.expiry = SessionExpiry(self.now, self.flush_scheduler.flush)
+        self.token_limits = TokenLimits()
         self.clients = Clients()
         self.client_filters = ClientFilters()
         self.failed_auths: Counter[str] = Counter()

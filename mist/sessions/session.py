@@ -45,6 +45,7 @@ from mist.sessions.close_reason import (
 from mist.sessions.hub import Hub
 from mist.sessions.recovery import Recovery
 from mist.sessions.subscriptions import NamedSubscriptionSet, SubscriptionSet, named_tags
+from mist.sessions.token_limits import SessionAllowance
 from mist.turns import Account
 from mist.wire import WireForm
 
@@ -82,6 +83,7 @@ class Session:
     Attributes:
         record: the token's registry record; None for services, which may do everything.
         account: whom the event loop's time is charged to: the token, or the session itself.
+        allowance: its part in the limits of its token; None where that has none.
         subscriptions, named_subscriptions: what it is subscribed to.
         live: whether the peer has authenticated, and is replayed nothing; else its turns come
             behind those of peers that are live.
@@ -98,6 +100,7 @@ class Session:
         "_client",
         "_notify",
         "account",
+        "allowance",
         "ended",
         "handling",
         "hub",
@@ -134,6 +137,7 @@ class Session:
         self.unauthenticated = auth_timeout is not None
         self.record: Record | None = None
         self.account = Account()
+        self.allowance: SessionAllowance | None = None
         self.live = False
         self.ended: CloseReason | None = None
         self.handling = False
@@ -187,6 +191,8 @@ class Session:
         self.hub.broker.assign(self.outbox, record.id, self.subscriptions)
         if record.expires is not None or self.hub.expiry:
             self.hub.expiry.set(self, record.expires)
+        if record.attributes.others or self.allowance is not None:
+            self.allowance = self.hub.token_limits.session(record, self.allowance)
         self._reclaim_client_id(record)
         self._describe()
         self.mark_authenticated()
@@ -266,6 +272,8 @@ class Session:
         self.record = record
         if self.ended is None and (record.expires is not None or self.hub.expiry):
             self.hub.expiry.set(self, record.expires)
+        if record.attributes.others or self.allowance is not None:
+            self.allowance = self.hub.token_limits.session(record, self.allowance)
         self._describe()
         self._recheck()
         if self.hub.presence is not None:

@@ -167,6 +167,14 @@ class SessionTable:
             quota = self._quotas[token] = Quota()
         return quota
 
+    def count(self, token: str) -> int:
+        """How many sessions of a token have not ended. O(sessions of the token).
+
+        Args:
+            token: its registry id.
+        """
+        return sum(session.ended is None for session in self._by_token.get(token, ()))
+
     def of_token(self, token: str) -> list[ConnectedSession]:
         """The sessions of a token, oldest first.
 

@@ -370,6 +370,8 @@ class WebSocketTransport(Transport):
             return self._unauthorized()
         if offer.user is not None and record.attributes.user not in ("", offer.user):
             return handshake.FORBIDDEN_USER
+        if self._hub.token_limits.is_full(record, self._hub.sessions.count):
+            return handshake.TOO_MANY
         session.adopt(record)
         return None
 

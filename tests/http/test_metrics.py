@@ -36,6 +36,7 @@ WANTED = {
     "mist_contained_failures_total": ("counter", {"what"}),
     "mist_disconnects_total": ("counter", {"code"}),
     "mist_auth_failures_total": ("counter", {"reason"}),
+    "mist_token_refusals_total": ("counter", {"limit"}),
     "mist_publish_to_write_seconds": ("histogram", set()),
     "mist_match_seconds": ("histogram", set()),
     "mist_outbox_bytes": ("gauge", set()),

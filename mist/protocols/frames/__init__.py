@@ -10,7 +10,14 @@ from typing import Final
 import msgspec
 
 from mist.commands import Bye, Command, Hangup, Invalid, Ping
-from mist.errors import HistoryUnavailable, MistError, NotAllowed, NotGranted, UnknownCommand
+from mist.errors import (
+    HistoryUnavailable,
+    MistError,
+    NotAllowed,
+    NotGranted,
+    TooManyRequests,
+    UnknownCommand,
+)
 from mist.message import MAX_CREDENTIAL, Limits
 from mist.protocols import Protocol
 from mist.protocols.client_frames import Binary, Broken, Closed, FrameReader, Pinged, Text
@@ -125,6 +132,8 @@ class FrameProtocol(Protocol):
                 answer |= as_fields(reply)
             case Failed(error):
                 answer["error"] = _error_text(error)
+                if isinstance(error, TooManyRequests):
+                    answer["retry_after"] = round(error.retry_after, 3)
             case _:
                 raise AssertionError(f"no frame for {reply!r}")
         if isinstance(command.ref, dict):

@@ -11,6 +11,8 @@ from mist.errors import (
     LineTooLong,
     NotGranted,
     NotSubscribed,
+    TooManyConnections,
+    TooManyRequests,
     TooManySubscriptions,
     Unauthorized,
     UnknownCommand,
@@ -36,6 +38,7 @@ _CLOSE_ERRORS: Final = {
     4008: "Slow Consumer",
     4401: "User Authentication Revoked",
     4408: "Stale Connection",
+    4429: "Too many requests",
 }
 _UNAUTHENTICATED_CLOSE_ERRORS: Final = {  # 4401 has been answered already
     4408: "Authentication Timeout",
@@ -133,6 +136,8 @@ def failure(command: Command, error: Exception, options: Options) -> bytes:
             return error_line(text) * count
         case SubscribeNamed(tags=tags, queue=queue):
             return error_line(_error_text(error, "SUB", subject_of(tags), queue))
+        case Auth() if isinstance(error, TooManyConnections):
+            return b""  # `close_error` says it
         case UnsubscribeNamed(ref=Ending() as ending) if isinstance(error, NotSubscribed):
             return _ended(ending, options) if ending.end_one(found=False) else b""
         case _:
@@ -193,6 +198,11 @@ def _error_text(error: Exception, name: str | None, subject: str = "", queue: st
             return "Authorization Violation"
         case NotGranted() if name == "PUB":
             return f'Permissions Violation for Publish to "{subject}"'
+        case TooManyRequests() if name == "PUB":
+            # In words at which clients don't end the connection, as they do at those unknown.
+            return f'Permissions Violation for Publish to "{subject}": too many requests'
+        case TooManyRequests() if name == "SUB":
+            return f"{subscription_violation(subject, queue)}: too many requests"
         case NotGranted():
             return subscription_violation(subject, queue)
         case TooManySubscriptions():
