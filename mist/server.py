@@ -16,7 +16,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -49,11 +49,13 @@ from mist.sessions.archiving import (
 )
 from mist.sessions.authorities import open_credentials
 from mist.sessions.close_reason import HISTORY_FORKED
+from mist.sessions.events_opening import ServerEvents, open_events
 from mist.sessions.expiry import discard_expired_tokens
 from mist.sessions.hub import Hub, HubLimits
 from mist.sessions.node_sequencer import NodeSequencer
 from mist.sessions.node_state import describe
 from mist.sessions.nodes import Nodes, NodeState
+from mist.sessions.occasions import Hook
 from mist.sessions.presence_opening import join_presence, open_presence
 from mist.sessions.sequencer import Sequencer
 from mist.systemd import PassedSockets
@@ -83,6 +85,7 @@ class Server:
         hub: to publish and to look at, from inside the process.
         config: as it was set up, or as `configure` last changed it.
         certificate: of its TLS listeners; None where there is none.
+        events: tells what happens; None where nobody asks. Set before `run`.
         urls: where it listens, ports made out.
     """
 
@@ -97,6 +100,7 @@ class Server:
         self.hub = hub
         self.config = config
         self.certificate = certificate
+        self.events: ServerEvents | None = None
         self._listening = listening
         self._origins: list[Origins] = []
         self._proxies: list[Proxies] = []
@@ -166,6 +170,8 @@ class Server:
                 background.start_soon(self.hub.side_tables.run)
             if self.hub.presence is not None:
                 background.start_soon(self.hub.presence.run)
+            if self.events is not None:
+                background.start_soon(self.events.run)
             async with trio.open_nursery() as connections:
                 with self._accepting:
                     async with trio.open_nursery() as accepting:
@@ -197,6 +203,9 @@ class Server:
                 if limiter.connected:
                     log.warning("some connections did not drain in time", left=limiter.connected)
                 connections.cancel_scope.cancel()
+            if self.events is not None:
+                with trio.move_on_after(config.drain_seconds):
+                    await self.events.settled()
             if sequencer is not None:
                 with trio.move_on_after(config.drain_seconds):
                     await sequencer.settled()
@@ -321,13 +330,17 @@ class Server:
 
 
 @asynccontextmanager
-async def open_server(config: Config, passed: PassedSockets | None = None) -> AsyncIterator[Server]:
+async def open_server(
+    config: Config, passed: PassedSockets | None = None, *, hooks: Sequence[Hook] = ()
+) -> AsyncIterator[Server]:
     """A server with its registry open and its ports bound, not yet serving.
 
     For embedding: `async with open_server(config) as server: await nursery.start(server.run)`.
 
     Args:
         passed: sockets that are bound already.
+        hooks: called with each `mist.sessions.occasions.Occasion`, one after the other, in a task
+            of its own each; may be async. What one raises is logged and counted, and ends nothing.
 
     Raises:
         StartupError: one line that says what stands in the way.
@@ -420,6 +433,9 @@ async def open_server(config: Config, passed: PassedSockets | None = None) -> As
                     checkpoint_bytes=config.checkpoint_bytes,
                 )
                 join_presence(hub)
+            server.events = open_events(
+                hub, server.describe().name, publishes=config.events, hooks=hooks
+            )
             yield server
         finally:
             with trio.CancelScope(shield=True):

@@ -194,6 +194,7 @@ class Presence:
         watched: whether changes are noted.
         changed: tags under presence of the groups that have changed, while `watched`.
         log: the same for other nodes; None until one asks.
+        on_tag: called with each tag at which the first session is, True; or no more, False.
     """
 
     def __init__(self, tags: PresenceTags, clock: Callable[[], float]) -> None:
@@ -202,6 +203,7 @@ class Presence:
         self.watched = False
         self.changed: dict[TagSet, None] = {}
         self.log: PresenceLog | None = None
+        self.on_tag: Callable[[str, bool], None] | None = None
         self._attendances: dict[Group, _Attendance] = {}
         self._by_tag: dict[str, _Attendance | dict[_Attendance, None]] = {}
 
@@ -251,6 +253,8 @@ class Presence:
         there = self._by_tag.get(tag)
         if there is None:
             self._by_tag[tag] = attendance
+            if self.on_tag is not None:
+                self.on_tag(tag, True)
         elif isinstance(there, dict):
             there[attendance] = None
         else:
@@ -262,6 +266,8 @@ class Presence:
             del there[attendance]
         if there is attendance or not there:
             del self._by_tag[tag]
+            if self.on_tag is not None:
+                self.on_tag(tag, False)
 
     # what may be asked
 

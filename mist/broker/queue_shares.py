@@ -16,13 +16,17 @@ A message goes to one node at most. It is lost where that one dies first, as wha
 written to a client that dies.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
-__all__ = ["QueueKey", "QueueShare", "QueueShares"]
+__all__ = ["QueueKey", "QueueShare", "QueueShares", "Watcher"]
 
 _SPREAD: Final = 0x9E3779B97F4A7C15  # the golden ratio: spreads what follows each other evenly
 _BITS: Final = (1 << 64) - 1
+
+Watcher = Callable[[str, Collection[str], str, int], None]
+"""Called as `watcher(tags, nodes, node, place)`: those nodes have members now, since one has said
+something at a place in the log."""
 
 
 def _nothing() -> None:
@@ -65,6 +69,11 @@ class QueueShare:
 
     def __bool__(self) -> bool:
         return bool(self._sizes)
+
+    @property
+    def nodes(self) -> Collection[str]:
+        """Those that have members, as all have heard."""
+        return self._sizes.keys()
 
     @property
     def counts_here(self) -> bool:
@@ -110,6 +119,7 @@ class QueueShares:
     """See the module.
 
     Attributes:
+        place: of the record that is applied, in the log.
         node: names this server for as long as it runs; no other has had the name.
         version: of what members are here; ascends with each change.
         on_changed: called at each change of it.
@@ -120,6 +130,7 @@ class QueueShares:
 
     def __init__(self, node: str) -> None:
         self.node = node
+        self.place = 0
         self.version = 0
         self.on_changed: Callable[[], None] = _nothing
         self._shares: dict[tuple[str, str], QueueShare] = {}
@@ -127,6 +138,20 @@ class QueueShares:
         self._here: dict[QueueKey, int] = {}  # members now
         self._unsaid: set[QueueKey] = set()
         self._leaving = False
+        self._loading = False
+        self._watchers: dict[str, Watcher] = {}  # by queue
+
+    def watch(self, queue: str, watcher: Watcher) -> None:
+        """Have it told when a queue group of that name has its first member, or none any more.
+
+        Not of what `load` changes.
+        """
+        self._watchers[queue] = watcher
+
+    def holders(self, key: QueueKey) -> Collection[str]:
+        """The nodes that have members, as all have heard."""
+        share = self._shares.get((key.queue, key.tags))
+        return () if share is None else share.nodes
 
     @property
     def nodes(self) -> Iterable[str]:
@@ -217,6 +242,7 @@ class QueueShares:
 
         What this node has said behind that place, it has to say again.
         """
+        self._loading = True
         for node, sizes in list(self._counted.items()):
             for key in sizes:
                 self._put(node, key, 0)
@@ -224,6 +250,7 @@ class QueueShares:
         for node, sizes in self._counted.items():
             for key, size in sizes.items():
                 self._put(node, key, size)
+        self._loading = False
         here = {} if self._leaving else self._here
         said = self._counted.get(self.node, {})
         self._unsaid.update([key for key, _ in here.items() ^ said.items()])
@@ -231,7 +258,10 @@ class QueueShares:
 
     def _put(self, node: str, key: QueueKey, size: int) -> None:
         share = self._of(key.queue, key.tags)
+        before = bool(share)
         share.put(node, key.site, size)
+        if key.queue in self._watchers and before != bool(share) and not self._loading:
+            self._watchers[key.queue](key.tags, share.nodes, node, self.place)
         if node == self.node and share.on_left is not None and not share.counts_here:
             on_left, share.on_left = share.on_left, None
             on_left()

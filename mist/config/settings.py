@@ -270,6 +270,14 @@ class Settings(CredentialSettings):
             repeatable=True,
         ),
     )
+    events: bool = attrs.field(
+        default=False,
+        metadata=about(
+            kinds.SWITCH,
+            "Publish events for services, tagged mist:connected and so on: of connections, and of "
+            "tags under --presence",
+        ),
+    )
 
     trusted_proxies: tuple[Network, ...] = attrs.field(
         default=(),

@@ -134,6 +134,7 @@ class _Collector(Collector):
         yield from self._of_engine()
         yield from self._of_archive()
         yield from self._of_presence()
+        yield from self._of_events()
         yield _histogram(
             "mist_event_loop_lag_seconds",
             "Event loop lag: how late a timer fires, measured ten times a second.",
@@ -326,6 +327,24 @@ class _Collector(Collector):
             "reason",
             refused,
         )
+
+    def _of_events(self) -> Iterator[Metric]:
+        events = self._hub.events
+        if events is None:
+            return
+        yield CounterMetricFamily(
+            "mist_events", "Events published as messages for services.", events.published
+        )
+        yield _counter(
+            "mist_events_dropped",
+            "Events for which there was no room, as messages or for a hook.",
+            "what",
+            dict.fromkeys(("message", "hook"), 0) | events.dropped,
+        )
+        yield CounterMetricFamily(
+            "mist_events_refused", "Attempts to store events that failed.", events.refused
+        )
+        yield CounterMetricFamily("mist_hook_failures", "Hooks that raised.", events.failed)
 
 
 def _gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:

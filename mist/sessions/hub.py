@@ -32,6 +32,7 @@ from mist.message import Limits
 from mist.sessions.client_filters import ClientFilters
 from mist.sessions.client_ids import Clients
 from mist.sessions.close_reason import CloseReason
+from mist.sessions.events import EventService
 from mist.sessions.expiry import SessionExpiry
 from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.inside import InsidePublisher
@@ -118,6 +119,7 @@ class Hub(InsidePublisher):
             first session.
         nodes: those of the engine; None where there is none. Set likewise.
         presence: tells who is subscribed; None where it is off. Set likewise.
+        events: tells services and hooks what happens; None where it is off. Set likewise.
         sealer: what moves the history into the archive; None where there is none.
         side_tables: keeps the archive's other tables; None likewise.
         keys_in_memory: idempotency keys, where there is no history.
@@ -155,6 +157,7 @@ class Hub(InsidePublisher):
         self.sequencer: Sequencer | None = None
         self.nodes: Nodes | None = None
         self.presence: PresenceService | None = None
+        self.events: EventService | None = None
         self.sealer: Sealer | SharedSealer | None = None
         self.side_tables: SideTables | None = None
         self.keys_in_memory = KeysInMemory()

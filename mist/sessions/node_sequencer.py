@@ -320,6 +320,8 @@ class NodeSequencer(Sequencer):
                 await self._deliver_sent(sent, record.first, arrived.applied)
         elif arrived.commit is not None:
             await self._deliver_batch(sent, *arrived.commit)
+        if arrived.queues is not None:
+            self.shares.place = record.offset
         if isinstance(arrived.queues, QueueSizes):
             sizes = {QueueKey(*key): size for *key, size in arrived.queues.sizes}
             self.shares.apply(arrived.queues.node, sizes)

@@ -147,7 +147,7 @@ class Nodes:
             sequencer.note_beat,
         )
         self.tags = RealmTags(self._ask, lambda: self._beats.node)
-        self.queue_members = QueueMembers(sequencer.shares, sequencer.say, self._living)
+        self.queue_members = QueueMembers(sequencer.shares, sequencer.say, self.living)
 
     @property
     def name(self) -> str:
@@ -197,7 +197,12 @@ class Nodes:
         nodes = [this, *[each for each in known if not each.is_self]]
         return sorted(nodes, key=lambda each: (each.state.name, each.id))
 
-    async def _living(self) -> list[str]:
+    async def living(self) -> list[str]:
+        """The nodes that are not silent, by the names that they have in `QueueShares`.
+
+        Raises:
+            EngineUnavailable: the engine doesn't answer.
+        """
         return [each.state.member for each in await self.all() if not each.is_silent]
 
     def _know(self, member: Member) -> KnownNode:

@@ -223,6 +223,8 @@ class Session:
             self.outbox.mute()
             if self.hub.presence is not None:
                 self.hub.presence.drop(self)
+            if self.hub.events is not None and self in self.hub.sessions:
+                self.hub.events.disconnected(self)
 
     async def aclose(self) -> None:
         """Leave the hub and all groups. Finishes even where it is cancelled.

@@ -22,7 +22,7 @@ from mist.broker.outbox import Outbox
 from mist.sessions.close_reason import CloseReason
 from mist.sessions.subscriptions import Quota, SubscriptionSet
 
-__all__ = ["ConnectedSession", "SessionTable"]
+__all__ = ["ConnectedSession", "SessionEvents", "SessionTable"]
 
 _Key = TypeVar("_Key")
 
@@ -61,6 +61,13 @@ class ConnectedSession(Protocol):
         """The registry has changed the session's token; None where it is revoked."""
 
 
+class SessionEvents(Protocol):
+    """Who is told of sessions that begin; see `mist.sessions.events`."""
+
+    def connected(self, session: ConnectedSession) -> None:
+        """A session has begun."""
+
+
 class SessionTable:
     """See the module. Iteration gives every attached session, oldest first, as of then.
 
@@ -72,6 +79,7 @@ class SessionTable:
         accepted, refused: sessions and connections, by transport.
         connections: sessions attached now, by transport.
         close_codes: sessions that ended, by code.
+        events: told of sessions that begin; None where nobody asks.
         gone_messages, gone_bytes: delivered to sessions that are gone, by transport.
     """
 
@@ -83,6 +91,7 @@ class SessionTable:
         self.gone_messages: Counter[str] = Counter()
         self.gone_bytes: Counter[str] = Counter()
         self.unauthenticated = unauthenticated
+        self.events: SessionEvents | None = None
         self._pending: dict[ConnectedSession, None] = {}
         self._attached: dict[ConnectedSession, None] = {}
         self._by_token: dict[str, dict[ConnectedSession, None]] = {}
@@ -92,6 +101,10 @@ class SessionTable:
 
     def __iter__(self) -> Iterator[ConnectedSession]:
         return iter(list(self._attached))
+
+    def __contains__(self, session: object) -> bool:
+        """Whether a session is attached."""
+        return session in self._attached
 
     @property
     def connected(self) -> int:
@@ -129,6 +142,8 @@ class SessionTable:
             self._attached[session] = None
             self.accepted[session.transport] += 1
             self.connections[session.transport] += 1
+            if self.events is not None:
+                self.events.connected(session)
         record = session.record
         if record is not None:
             self._by_token.setdefault(record.id, {})[session] = None
