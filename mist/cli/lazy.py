@@ -5,6 +5,7 @@ third of that. So the command line knows its commands by name, with a line of he
 """
 
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -12,14 +13,16 @@ import threading
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
 
 from mist.cli.exits import INTERRUPTED
 
-__all__ = ["LazyGroup", "exit_on_interrupt"]
+__all__ = ["LazyGroup", "exit_on_interrupt", "lean_imports"]
+
+_YOUNG: Final = 10_000  # objects to a pass of the collector; of imports, nearly all stay
 
 
 class LazyGroup(click.Group):
@@ -106,3 +109,27 @@ def exit_on_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def lean_imports(*unwanted: str) -> Iterator[None]:
+    """Import in the block with less time and memory: for a process that stays.
+
+    The collector has a tenth of its passes, which would find next to nothing. Modules that
+    libraries import because they happen to be installed are as if they were not: rich, with what
+    it highlights code by, was a tenth of the time and 3.5 MiB of an idle server.
+
+    Args:
+        unwanted: such modules; one that is imported already stays.
+    """
+    absent = [name for name in unwanted if name not in sys.modules]
+    thresholds = gc.get_threshold()
+    gc.set_threshold(_YOUNG, *thresholds[1:])
+    for name in absent:
+        sys.modules[name] = None  # type: ignore[assignment]  # how the import system says it
+    try:
+        yield
+    finally:
+        for name in absent:
+            del sys.modules[name]
+        gc.set_threshold(*thresholds)

@@ -7,7 +7,7 @@ from functools import partial
 import click
 
 from mist.cli.exits import USAGE, fail
-from mist.cli.lazy import exit_on_interrupt
+from mist.cli.lazy import exit_on_interrupt, lean_imports
 from mist.cli.settings import settings_options
 from mist.config import load_config
 from mist.errors import StartupError
@@ -35,7 +35,7 @@ def serve(**flags: object) -> None:
     """
     try:
         config = load_config(flags, os.environ)
-        with exit_on_interrupt():
+        with exit_on_interrupt(), lean_imports("rich"):
             # Not for a help text, or to be told of a wrong setting.
             import trio
 

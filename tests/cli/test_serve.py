@@ -25,6 +25,18 @@ def test_it_announces_each_listener_once_it_listens(tmp_path: Path) -> None:
             assert ask(sock, b"ping\n") == b"pong\n"
 
 
+def test_it_imports_nothing_that_only_other_commands_need(tmp_path: Path) -> None:
+    # What is imported is a good part of an idle server's memory, and of its start.
+    program = ("-X", "importtime", "-m", "mist")
+    with serving(tmp_path, program=program) as server:
+        server.popen.terminate()
+        _, said = server.popen.communicate(timeout=20)
+    found = {line.rpartition("|")[2].strip() for line in said.splitlines()}
+    assert "mist.server" in found
+    for name in ("rich.console", "pygments", "mist.client", "trio_websocket", "pyarrow", "numpy"):
+        assert name not in found
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_drains_it_and_it_exits_with_0(tmp_path: Path, number: int) -> None:
     with serving(tmp_path) as server, dial(server.urls[0]) as sock:

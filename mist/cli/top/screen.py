@@ -201,7 +201,7 @@ def _slow(view: View, connections: Sequence[Mapping[str, Any]]) -> list[Line]:
         for each in sorted(connections, key=value, reverse=True)
     ]
     if not rows:
-        rows = [("none", *[""] * 6)]
+        rows = [("none", "", "", "", "", "", "")]
     titles = (f"SLOW, BY {name.upper()}", "ADDRESS", "TOKEN", "QUEUED", "BYTES", "DROPPED", "RATE")
     return _columns(titles, (17, 15, 10, -8, -8, -8, -8), rows)
 
