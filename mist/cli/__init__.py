@@ -41,7 +41,7 @@ def _show_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> 
         "serve": ("mist.cli.serve:serve", "Run a server until it is told to stop."),
         "reload": ("mist.cli.reload:reload", "Have a running server take its settings again."),
         "backup": ("mist.cli.backup:backup", "Back up a running server."),
-        "restore": ("mist.cli.backup:restore", "Make a data directory of a backup."),
+        "restore": ("mist.cli.backup:restore", "Make a data directory of the backup in DIR."),
         "publish": ("mist.cli.messages:publish", "Publish DATA with TAGS."),
         "subscribe": ("mist.cli.messages:subscribe", "Print messages that carry all of TAGS."),
         "ping": ("mist.cli.messages:ping", "Check that the server responds."),
