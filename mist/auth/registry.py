@@ -39,13 +39,16 @@ from mist.deadlines import Deadlines
 from mist.errors import TokenNotFound
 from mist.message import TagSet
 
-__all__ = ["MAX_TAGS", "Registry", "RegistryStatistics", "Watcher"]
+__all__ = ["KEPT_EXPIRED", "MAX_TAGS", "Registry", "RegistryStatistics", "Watcher"]
 
 
 Watcher = Callable[[Record, Record | None], None]
 """Called as `watcher(old, new)` when a token has changed; `new` is None where it was removed."""
 
 log = logging.getLogger("mist.auth")
+
+KEPT_EXPIRED: Final = 600.0
+"""Seconds for which an expired token is kept."""
 
 _DISCARDED: Final = 200  # expired tokens removed in one write
 
@@ -94,7 +97,10 @@ class Registry(ABC):
         self._ids: list[str] | None = None  # sorted; None where they have to be sorted again
         self._watchers: list[Watcher] = []
         self._withheld_watchers: list[Callable[[Record], None]] = []
-        self._expiring = Deadlines[bytes]()  # digests of tokens that expire
+        # Digests of tokens that expire, by the time of day; and, once they have been found to have
+        # expired, by trio's.
+        self._expiring = Deadlines[bytes]()
+        self._removals = Deadlines[bytes]()
         for record in self._records.values():
             if record.expires is not None:
                 self._expiring.set(record.digest, record.expires)
@@ -304,15 +310,22 @@ class Registry(ABC):
     # expiry
 
     async def discard_expired(self) -> None:
-        """Remove tokens that have expired, some hundreds at a time. Returns once there is none.
+        """Remove tokens that have expired, some hundreds at a time.
 
-        Nobody waits for it: an expired token is refused from its second on. Where servers share
+        Nobody waits for it: an expired token is refused from its second on. So it is removed only
+        when it was found expired `KEPT_EXPIRED` ago, by a clock that can't be set: the time of day
+        may be years ahead for a moment, and what is removed doesn't come back. Where servers share
         their tokens, any of them does it.
 
         Raises:
             RegistryUnavailable: the store failed; a later call goes on.
         """
-        while due := self._expiring.due(self.now(), _DISCARDED):
+        steady = trio.current_time()
+        while found := self._expiring.due(self.now(), _DISCARDED):
+            for digest in found:
+                self._removals.set(digest, steady + KEPT_EXPIRED)
+            await trio.lowlevel.checkpoint()
+        while due := self._removals.due(steady, _DISCARDED):
             records = [self._records[digest] for digest in due]
             try:
                 outcomes = await self.execute([Discard(record.id) for record in records])
@@ -322,6 +335,7 @@ class Registry(ABC):
                     self._note_expiry(digest, self._records.get(digest))
 
     def _note_expiry(self, digest: bytes, record: Record | None) -> None:
+        self._removals.remove(digest)
         if record is not None and record.expires is not None:
             self._expiring.set(digest, record.expires)
         else:
@@ -345,8 +359,9 @@ class Registry(ABC):
 
     def _put(self, step: Step) -> None:
         """Change memory, and count the change."""
-        if self._expiring or (step.new is not None and step.new.expires is not None):
-            self._note_expiry(step.digest, step.new)
+        new = step.new
+        if self._expiring or self._removals or (new is not None and new.expires is not None):
+            self._note_expiry(step.digest, new)
         if step.new is None:
             del self._records[step.digest]
         else:

@@ -36,6 +36,7 @@ __all__ = ["OPERATIONS", "routes"]
 log = logging.getLogger("mist.http")
 
 _ID: Final = re.compile(r"[0-9a-f]{16}")
+_PAGE: Final = 1_048_576  # bytes of tags and attributes
 _GENERATED: Final = 32  # bytes of a generated token
 
 # A tag in a grant: no space, comma or control character, and no prefix of derived tags. The limit
@@ -162,7 +163,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
             return await make(request)
         paging = Paging.of(request, _ID)
         await registry.sync()
-        return answer(token_page(registry, paging.after or "", paging.limit))
+        return answer(token_page(registry, paging.after or "", paging.limit, _PAGE))
 
     async def make(request: Request) -> Response:
         wanted = await read_body(request, TokenRequest, most, TooManyTags(limits.token_tags))

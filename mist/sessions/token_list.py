@@ -13,7 +13,8 @@ from mist.token_info import TokenInfo, TokenPage
 __all__ = ["count_weak", "describe_token", "token_of", "token_page"]
 
 _MOST: Final = 100  # tokens of a page
-_BYTES: Final = 65_536  # of their tags and attributes; a page has one token at least
+_BYTES: Final = 65_536
+_LOOKED_AT: Final = 100  # registrations of one read
 
 
 def describe_token(record: Record) -> TokenInfo:
@@ -28,18 +29,21 @@ def describe_token(record: Record) -> TokenInfo:
     )
 
 
-def token_page(registry: Registry, after: str, most: int = _MOST) -> TokenPage:
+def token_page(
+    registry: Registry, after: str, most: int = _MOST, most_bytes: int = _BYTES
+) -> TokenPage:
     """A page of tokens, bounded in number and in size.
 
     Args:
         after: the id after which it begins; empty for the first page.
         most: tokens, at most.
+        most_bytes: of their tags and attributes; it has one token at least.
     """
     found, size = registry.page(most + 1, after), 0
     page: list[TokenInfo] = []
     for record in found[:most]:
         size += sum(map(len, record.tags)) + len(record.attributes.text)
-        if page and size > _BYTES:
+        if page and size > most_bytes:
             break
         page.append(describe_token(record))
     more = len(page) < len(found)
@@ -60,5 +64,6 @@ def token_of(registry: Registry, which: str) -> TokenInfo:
 
 
 def count_weak(changes: Sequence[RegistryChange]) -> int:
-    """How many tokens of those registered are weak."""
-    return sum(isinstance(each, Register) and weakness(each.token) is not None for each in changes)
+    """How many tokens of those registered are weak. Of many not all are looked at."""
+    some = changes[:_LOOKED_AT]
+    return sum(isinstance(each, Register) and weakness(each.token) is not None for each in some)

@@ -1,12 +1,14 @@
 """Tokens that expire, and their names, over every kind of registry."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+from trio.testing import MockClock
 
+import mist.auth.registry as registry_module
 from mist.attributes import Attributes
 from mist.auth import Amend, Enroll, Record
 from mist.auth.changes import Change, Discard, Outcome
@@ -44,6 +46,12 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has expired is removed without delay, unless a test says otherwise."""
+    monkeypatch.setattr(registry_module, "KEPT_EXPIRED", 0.0)
 
 
 @pytest.fixture
@@ -96,6 +104,30 @@ async def test_expired_tokens_are_removed_and_others_stay(
     await registry.discard_expired()
     assert registry.statistics().tokens == 1
     assert registry.lookup("always") is not None
+
+
+async def test_a_clock_that_is_ahead_for_a_moment_removes_nothing(
+    registry: Registry, clock: Clock, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry_module, "KEPT_EXPIRED", 600.0)
+    await registry.execute([Register("t", A, Terms(NOW + 10)), Register("u", A, Terms(NOW + 1e8))])
+    clock.now += 1e9  # years
+    for _ in range(9):
+        await registry.discard_expired()
+        await trio.sleep(60.0)
+    clock.now -= 1e9
+    await trio.sleep(600.0)
+    await registry.discard_expired()
+    assert registry.statistics().tokens == 2
+    clock.now += 20
+    await registry.discard_expired()
+    await trio.sleep(599.0)
+    await registry.discard_expired()
+    assert registry.statistics().tokens == 2
+    await trio.sleep(2.0)
+    await registry.discard_expired()
+    assert registry.lookup("u") is not None
+    assert registry.statistics().tokens == 1
 
 
 async def test_a_token_that_was_prolonged_is_not_removed(registry: Registry, clock: Clock) -> None:
@@ -189,7 +221,7 @@ async def test_terms_last(tmp_path: Path, shared_url: str) -> None:
             assert registry.page(9) == [second]
 
 
-async def test_of_two_servers_that_remove_it_one_does(autojump_clock: Callable[..., None]) -> None:
+async def test_of_two_servers_that_remove_it_one_does(autojump_clock: MockClock) -> None:
     memory, clock = SharedMemory(), Clock()
     registries = [await SharedRegistry.open(SharedMemoryStore(memory), b"k" * 32) for _ in range(2)]
     for registry in registries:

@@ -13,7 +13,9 @@ from mist.engine.checkpointing import Checkpointer
 from mist.engine.tokens import open_shared_store
 from mist.errors import HistoryUnavailable
 from mist.history import Durability
+from mist.sessions.close_reason import TOKEN_EXPIRED
 from mist.sessions.dispatch import CommandSession
+from mist.terms import Terms
 from tests.auth.shared_stores import FlakyStore
 from tests.engine.nodes import Server, Start
 from tests.history.messages import replay
@@ -128,6 +130,35 @@ async def test_what_comes_by_a_checkpoint_is_behind_revocations_too(
     two.server.engine.deaf = False
     await until(lambda: two.server.sequencer.ready and two.server.sequencer.newest == 4)
     assert two.registry.lookup("t") is None
+
+
+async def test_a_token_expires_at_all_nodes_by_the_clock_of_the_engine(
+    start_member: StartMember, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mist.auth.registry.KEPT_EXPIRED", 0.0)
+    one, two = await start_member(), await start_member()
+    for member in (one, two):
+        nursery.start_soon(member.server.hub.expiry.run)
+    hub = one.server.hub
+    # A node's own time of day doesn't matter.
+    monkeypatch.setattr("mist.sessions.hub.time.time", lambda: 9e9)
+    assert abs(hub.now() - two.server.hub.now()) < 5.0
+    late = hub.now() + 1_000.0
+    terms = Terms(hub.now() + 0.5, "n")
+    [made, _] = await one.registry.execute([Register("t", A, terms), Register("u", A, Terms(late))])
+    await two.registry.sync()
+    assert two.registry.lookup("t") == made
+    sessions = [one.log_in("t", "a"), two.log_in("t", "a")]
+    other = two.log_in("u", "a")
+    await until(lambda: all(session.ended is TOKEN_EXPIRED for session in sessions))
+    assert other.ended is None
+    assert one.registry.lookup("t") is two.registry.lookup("t") is None
+    # One of them removes it, and the other hears of it.
+    await two.registry.discard_expired()
+    await one.registry.sync()
+    assert [each.expires for each in one.registry.page(9)] == [late]
+    await one.registry.discard_expired()
+    assert (one.registry.expired, two.registry.expired) == (0, 1)
 
 
 async def test_where_nothing_is_revoked_nothing_is_asked(start_member: StartMember) -> None:
