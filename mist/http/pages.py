@@ -3,6 +3,9 @@
 All files are read when the routes are made, and only these are served: a path is a key in a dict
 and never reaches the file system, so path traversal is impossible.
 
+`mist.js` is served minified: `mist.min.js` is made of it, and says of which source. Where that is
+another one by now, in a checkout that is being worked on, the source itself is served.
+
 The dashboard needs no credential, since it contains no data; it requests that with the secret
 (`/v1/stats`).
 """
@@ -20,6 +23,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from mist.http.context import Context
+from mist.http.encodings import Encoded
 from mist.http.health import websocket_url
 from mist.http.openapi import Answer, Operation, Operations
 from mist.http.problems import Problem
@@ -33,6 +37,7 @@ _KINDS: Final = {
     ".js": "text/javascript; charset=utf-8",  # RFC 9239
     ".ts": "application/typescript; charset=utf-8",
     ".svg": "image/svg+xml",
+    ".map": "application/json",
 }
 
 # Revalidated on each request, which costs an answer without a body: an upgraded server must not
@@ -44,27 +49,49 @@ _HEADERS: Final = {
 }
 
 # Files with paths outside /static.
-_PLACES: Final = {"index.html": "/", "mist.js": "/mist.js", "mist.d.ts": "/mist.d.ts"}
+_SOURCE: Final = "mist.js"
+_SCRIPT: Final = "mist.min.js"
+_PLACES: Final = {
+    "index.html": "/",
+    _SCRIPT: "/mist.js",
+    f"{_SCRIPT}.map": f"/{_SCRIPT}.map",
+    "mist.d.ts": "/mist.d.ts",
+}
 
 
 @attrs.frozen
 class _File:
-    """A file served at one path."""
+    """A file served at one path.
 
-    content: bytes
+    Attributes:
+        encoded: its content.
+        kind: its media type.
+        digest: of its content.
+    """
+
+    encoded: Encoded
     kind: str
-    etag: str
+    digest: str
 
     def response(self, request: Request, policy: str) -> Response:
-        headers = {**_HEADERS, "Content-Security-Policy": policy, "ETag": self.etag}
-        if _names(request.headers.getlist("if-none-match"), self.etag):
+        coding, content = self.encoded.choose(",".join(request.headers.getlist("accept-encoding")))
+        etag = f'"{self.digest}-{coding}"' if coding else f'"{self.digest}"'
+        headers = {**_HEADERS, "Content-Security-Policy": policy, "ETag": etag}
+        if self.encoded.varies:
+            headers["Vary"] = "Accept-Encoding, Origin"
+        if _names(request.headers.getlist("if-none-match"), etag):
             return Response(status_code=304, headers=headers)
-        return Response(self.content, headers={**headers, "Content-Type": self.kind})
+        if coding:
+            headers["Content-Encoding"] = coding
+        return Response(content, headers={**headers, "Content-Type": self.kind})
 
 
 def routes(context: Context) -> Sequence[BaseRoute]:
-    """`/`, `/mist.js`, `/mist.d.ts`, `/static/...`."""
-    found = dict(_read(files("mist") / "static"))
+    """`/`, `/mist.js`, `/mist.min.js.map`, `/mist.d.ts`, `/static/...`."""
+    folder = files("mist") / "static"
+    found = dict(_read(folder))
+    source = _file((folder / _SOURCE).read_bytes(), _KINDS[".js"])
+    found[_PLACES[_SCRIPT]] = _current(found.get(_PLACES[_SCRIPT]), source)
 
     async def page(request: Request) -> Response:
         file = found.get(request.scope["path"])
@@ -90,6 +117,15 @@ def _policy(websocket: str) -> str:
     return f"default-src 'self'; connect-src 'self' {origin}; frame-ancestors 'none'"
 
 
+def _current(minified: _File | None, source: _File) -> _File:
+    """What is made of this source, if it is; else the source."""
+    if minified is None:
+        return source
+    digest = hashlib.sha256(source.encoded.content).hexdigest()
+    banner = minified.encoded.content.partition(b"\n")[0]
+    return minified if digest.encode() in banner else source
+
+
 def _read(folder: Traversable, under: str = "") -> Iterator[tuple[str, _File]]:
     """Each file that is served, by its URL path."""
     for entry in folder.iterdir():
@@ -98,10 +134,12 @@ def _read(folder: Traversable, under: str = "") -> Iterator[tuple[str, _File]]:
             yield from _read(entry, f"{name}/")
             continue
         kind = _KINDS.get(name[name.rfind(".") :])
-        if kind is not None:
-            content = entry.read_bytes()
-            etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-            yield _PLACES.get(name, f"/static/{name}"), _File(content, kind, etag)
+        if kind is not None and name != _SOURCE:
+            yield _PLACES.get(name, f"/static/{name}"), _file(entry.read_bytes(), kind)
+
+
+def _file(content: bytes, kind: str) -> _File:
+    return _File(Encoded(content), kind, hashlib.sha256(content).hexdigest()[:32])
 
 
 def _names(conditions: Sequence[str], etag: str) -> bool:
@@ -120,6 +158,12 @@ OPERATIONS: Final[Operations] = {
         "get": Operation(
             summary="The browser client",
             answers={200: Answer("An ES module.", media_type="text/javascript")},
+        )
+    },
+    "/mist.min.js.map": {
+        "get": Operation(
+            summary="Its source map",
+            answers={200: Answer("A source map, with the source.", media_type="application/json")},
         )
     },
     "/mist.d.ts": {

@@ -1,16 +1,20 @@
 """The pages that the server brings itself: what is served, as what, and nothing else."""
 
+import gzip
 import json
 import re
+import shutil
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
+from mist.http import pages
 from mist.server import Server
 from tests.http.client import connect, request
-from tests.servers import listeners
+from tests.servers import listeners, running
 
 STATIC = files("mist") / "static"
 POLICY = "default-src 'self'; connect-src 'self' {websocket}; frame-ancestors 'none'"
@@ -30,7 +34,8 @@ def server_settings() -> dict[str, Any]:
     ("path", "file", "kind"),
     [
         ("/", "index.html", "text/html; charset=utf-8"),
-        ("/mist.js", "mist.js", JAVASCRIPT),
+        ("/mist.js", "mist.min.js", JAVASCRIPT),
+        ("/mist.min.js.map", "mist.min.js.map", "application/json"),
         ("/mist.d.ts", "mist.d.ts", "application/typescript; charset=utf-8"),
         ("/static/dashboard.css", "dashboard.css", "text/css; charset=utf-8"),
         ("/static/favicon.svg", "favicon.svg", "image/svg+xml"),
@@ -70,6 +75,42 @@ async def test_what_a_browser_has_is_not_sent_again(server: Server) -> None:
         for condition in ('"other"', etag.strip('"'), ""):
             response = await client.request("GET", "/", {"If-None-Match": condition})
             assert response.status == 200
+
+
+async def test_a_file_comes_compressed_to_who_takes_it_so(server: Server) -> None:
+    plain = await request(server, "GET", "/mist.js")
+    packed = await request(server, "GET", "/mist.js", {"Accept-Encoding": "gzip, deflate, br"})
+    assert gzip.decompress(packed.body) == plain.body
+    assert len(packed.body) < len(plain.body) / 2
+    assert packed.headers["content-encoding"] == "gzip"
+    assert packed.headers["content-length"] == str(len(packed.body))
+    assert "content-encoding" not in plain.headers
+    for response in (plain, packed):
+        assert response.headers["vary"] == "Accept-Encoding, Origin"
+    # Each has an ETag of its own, which is that of no other.
+    assert plain.headers["etag"] != packed.headers["etag"]
+    for headers, status in (
+        ({"Accept-Encoding": "gzip", "If-None-Match": packed.headers["etag"]}, 304),
+        ({"Accept-Encoding": "gzip", "If-None-Match": plain.headers["etag"]}, 200),
+        ({"If-None-Match": packed.headers["etag"]}, 200),
+    ):
+        assert (await request(server, "GET", "/mist.js", headers)).status == status
+
+
+async def test_a_small_file_is_not_compressed(server: Server) -> None:
+    response = await request(server, "GET", "/static/favicon.svg", {"Accept-Encoding": "gzip"})
+    assert response.headers["vary"] == "Origin"
+    assert "content-encoding" not in response.headers
+
+
+async def test_what_is_not_made_of_the_source_is_not_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(str(STATIC), tmp_path / "static")
+    (tmp_path / "static" / "mist.js").write_text("export const changed = 1;\n")
+    monkeypatch.setattr(pages, "files", lambda package: tmp_path)
+    async with running(tmp_path / "data", listen=listeners("http")) as server:
+        assert (await request(server, "GET", "/mist.js")).body == b"export const changed = 1;\n"
 
 
 async def test_files_that_differ_have_etags_that_differ(server: Server) -> None:
@@ -164,4 +205,4 @@ async def test_many_readers_get_the_same(server: Server) -> None:
         async with trio.open_nursery() as nursery:
             for _ in range(50):
                 nursery.start_soon(read)
-    assert bodies == [(STATIC / "mist.js").read_bytes()] * 50
+    assert bodies == [(STATIC / "mist.min.js").read_bytes()] * 50

@@ -45,8 +45,10 @@ def urls(process: Process) -> list[str]:
     return process.urls
 
 
-def run(script: str, urls: list[str], package: str | None = None) -> list[object]:
-    module = (STATIC / "mist.js").as_uri()
+def run(
+    script: str, urls: list[str], package: str | None = None, file: str = "mist.js"
+) -> list[object]:
+    module = (STATIC / file).as_uri()
     return run_script(START + script, package=package, module=module, urls=urls)
 
 
@@ -74,7 +76,9 @@ client.close();
 
 def test_it_publishes_with_a_websocket_and_without(urls: list[str]) -> None:
     script = WITHOUT + PUBLISH
-    assert run(script.replace("OPTIONS", "{}"), urls) == [["sse", "not_granted"]]
+    for file in ("mist.js", "mist.min.js"):
+        told = run(script.replace("OPTIONS", "{}"), urls, file=file)
+        assert told == [["sse", "not_granted"]]
     imported = 'const {WebSocket} = await import("ws");\n'
     script = imported + script.replace("OPTIONS", "{WebSocket}")
     assert run(script, urls, "ws") == [["websocket", "not_granted"]]

@@ -1,9 +1,15 @@
 """What is published beside mist.js fits it."""
 
+import hashlib
 import json
 import re
+import shutil
+import subprocess
+import tarfile
 import tomllib
+from pathlib import Path
 
+from tests.node import FOLDER, find_node
 from tests.static.pages import STATIC
 
 PACKAGE = json.loads((STATIC / "package.json").read_text())
@@ -17,8 +23,56 @@ def test_its_version_is_the_servers() -> None:
     assert PACKAGE["license"] == project["license"]
 
 
+def test_what_is_served_is_made_of_the_source() -> None:
+    digest = hashlib.sha256((STATIC / "mist.js").read_bytes()).hexdigest()
+    banner = (STATIC / "mist.min.js").read_text().partition("\n")[0]
+    expected = f"/* mist.js {PACKAGE['version']}, {PACKAGE['license']}; of {digest} */"
+    assert banner == expected, "npm ci --prefix tests/npm && npm run build --prefix tests/npm"
+
+
+def test_what_is_served_is_what_the_build_makes(tmp_path: Path) -> None:
+    node = find_node("esbuild")
+    subprocess.run([node, FOLDER / "build.mjs", tmp_path], check=True, timeout=60)
+    for name in ("mist.min.js", "mist.min.js.map"):
+        assert (tmp_path / name).read_bytes() == (STATIC / name).read_bytes(), name
+    found = json.loads((tmp_path / "mist.min.js.map").read_text())
+    assert found["sources"] == ["mist.js"]
+    assert found["sourcesContent"] == [(STATIC / "mist.js").read_text()]
+
+
+def test_it_can_be_packed_and_imported(tmp_path: Path) -> None:
+    """As npm has it: what it holds, and that a program can import it by its name."""
+    node = find_node()
+    npm = shutil.which("npm")
+    assert npm is not None, "npm comes with Node; Debian: apt-get install npm"
+    command = [npm, "pack", STATIC, "--json", "--pack-destination", tmp_path, "--ignore-scripts"]
+    packed = subprocess.run(command, check=True, capture_output=True, timeout=60, cwd=tmp_path)
+    [described] = json.loads(packed.stdout)
+    names = {each["path"] for each in described["files"]}
+    assert names == {*PACKAGE["files"], "README.md", "package.json"}
+    modules = tmp_path / "node_modules"
+    with tarfile.open(tmp_path / described["filename"]) as archive:
+        archive.extractall(modules, filter="data")
+    (modules / "package").rename(modules / PACKAGE["name"])
+    script = f"""
+      const [one, two] = [await import("{PACKAGE["name"]}"),
+                          await import("{PACKAGE["name"]}/mist.min.js")];
+      for (const each of [one, two]) console.log(Object.keys(each).sort().join(), each.version);
+    """
+    run = [node, "--input-type=module", "--eval", script]
+    told = subprocess.run(run, check=True, capture_output=True, text=True, cwd=tmp_path).stdout
+    assert told == f"MistError,connect,version {PACKAGE['version']}\n" * 2
+
+
+def test_its_readme_shows_what_there_is() -> None:
+    readme = (STATIC / "README.md").read_text()
+    assert f"npm install {PACKAGE['name']}" in readme
+    for name in re.findall(r"client\.(\w+)\(", readme):
+        assert re.search(rf"^  (?:async )?{name}\(", (STATIC / "mist.js").read_text(), re.M), name
+
+
 def test_every_file_it_names_is_there() -> None:
-    named = {*PACKAGE["files"], PACKAGE["types"], *PACKAGE["exports"]["."].values()}
+    named = {*PACKAGE["files"], PACKAGE["types"], *PACKAGE["exports"]["."].values(), "README.md"}
     for name in named:
         assert (STATIC / name).is_file(), name
 

@@ -440,7 +440,14 @@ ROWS = {
     "responders": row(responders, "SubjectProtocol", hears=False),
     "public": row(
         public,
-        *("GET /", "GET /healthz", "GET /mist.d.ts", "GET /mist.js", "GET /openapi.json"),
+        *(
+            "GET /",
+            "GET /healthz",
+            "GET /mist.d.ts",
+            "GET /mist.js",
+            "GET /mist.min.js.map",
+            "GET /openapi.json",
+        ),
         *("GET /readyz", "GET /v1/endpoints"),
         hears=False,
     ),
