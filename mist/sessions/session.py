@@ -183,16 +183,12 @@ class Session:
         if presence is not None:
             presence.moving(self)
         self.hub.sessions.detach_token(self)
-        self.record = record
+        self._take(record)
         self.account = self.hub.turns.account(record.id)
         quota = self.hub.sessions.quota(record.id)
         self.subscriptions.charge(quota)
         self.named_subscriptions.charge(quota)
         self.hub.broker.assign(self.outbox, record.id, self.subscriptions)
-        if record.expires is not None or self.hub.expiry:
-            self.hub.expiry.set(self, record.expires)
-        if record.attributes.others or self.allowance is not None:
-            self.allowance = self.hub.token_limits.session(record, self.allowance)
         self._reclaim_client_id(record)
         self._describe()
         self.mark_authenticated()
@@ -201,6 +197,14 @@ class Session:
             self._recheck()
         if presence is not None:
             presence.moved(self)
+
+    def _take(self, record: Record) -> None:
+        """Have a record from now on, with its expiry and its limits."""
+        before, self.record = self.record, record
+        if record.expires is not None or (before is not None and before.expires is not None):
+            self.hub.expiry.set(self, record.expires)
+        if record.attributes.others or self.allowance is not None:
+            self.allowance = self.hub.token_limits.session(record, self.allowance)
 
     def mark_authenticated(self) -> None:
         """The peer has authenticated: it is pending no more. Idempotent."""
@@ -247,7 +251,7 @@ class Session:
             await self._drop_all(self.subscriptions, self.subscriptions.drop)
         self.hub.sessions.remove_pending(self)
         self.hub.sessions.detach(self)
-        if self.hub.expiry:
+        if self.record is not None and self.record.expires is not None:
             self.hub.expiry.remove(self)
         self.outbox.release()
         self.hub.broker.settle(self.outbox)
@@ -271,11 +275,7 @@ class Session:
             expired = self.record is not None and self.record.expired(self.hub.now())
             self.end(TOKEN_EXPIRED if expired else TOKEN_REVOKED)
             return
-        self.record = record
-        if self.ended is None and (record.expires is not None or self.hub.expiry):
-            self.hub.expiry.set(self, record.expires)
-        if record.attributes.others or self.allowance is not None:
-            self.allowance = self.hub.token_limits.session(record, self.allowance)
+        self._take(record)
         self._describe()
         self._recheck()
         if self.hub.presence is not None:
