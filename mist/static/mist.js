@@ -117,6 +117,7 @@ const REFUSAL_CODES = {
   "Invalid position": "invalid_position",
   "Latest values are off": "latest_off",
   "Registry is unavailable": "registry_unavailable",
+  "Too many requests": "too_many_requests",
   "Too many subscriptions": "too_many_subscriptions",
   "not granted by the token": "not_granted",
   "publishing is not allowed over websockets": "not_granted",
@@ -124,7 +125,7 @@ const REFUSAL_CODES = {
 };
 
 // What passes by itself: a subscription is asked for again.
-const UNAVAILABLE = new Set(["history_unavailable", "registry_unavailable"]);
+const UNAVAILABLE = new Set(["history_unavailable", "registry_unavailable", "too_many_requests"]);
 
 const now = () => performance.now() / 1000;
 const after = (seconds, act) => setTimeout(act, seconds * 1000);
@@ -824,7 +825,7 @@ class WebSocketTransport extends Transport {
     this.#send({command: "publish", ...message, key}, (reply) => {
       this.#publishing.delete(reject);
       if (reply.success) resolve(reply);
-      else reject(publishFailure(reply.error));
+      else reject(publishFailure(reply));
     });
     return promise;
   }
@@ -914,7 +915,7 @@ class WebSocketTransport extends Transport {
     let started = null;
     const from = since === FROM_NOW ? -1 : since; // the last message is replayed and dropped
     this.#send({command: "subscribe", ...selection, since: from}, (reply) => {
-      if (!reply.success) this.#refused(request, reply.error);
+      if (!reply.success) this.#refused(request, reply);
       else if (reply.epoch === undefined) this.table.subscribedWithoutHistory(request);
       else this.table.replayStarted(request, (started = reply));
     });
@@ -923,10 +924,10 @@ class WebSocketTransport extends Transport {
     this.#send({command: "ping"}, () => started && this.table.live(request, started.id));
   }
 
-  #refused(request, text) {
+  #refused(request, {error: text, retry_after: pause}) {
     const error = new MistError(REFUSAL_CODES[text] ?? "refused", text);
     if (UNAVAILABLE.has(error.code)) {
-      this.end(new Failure(error.code, text, {spread: true}));
+      this.end(new Failure(error.code, text, {spread: true, pause}));
       return;
     }
     for (const each of this.table.refused(request, error)) this.#subscribe(each);
@@ -934,9 +935,9 @@ class WebSocketTransport extends Transport {
 }
 
 /** The error of a publish: a `Failure` where it passes by itself. */
-function publishFailure(text) {
-  const code = REFUSAL_CODES[text] ?? "refused";
-  return new (UNAVAILABLE.has(code) ? Failure : MistError)(code, text);
+function publishFailure({error, retry_after: pause}) {
+  const code = REFUSAL_CODES[error] ?? "refused";
+  return UNAVAILABLE.has(code) ? new Failure(code, error, {pause}) : new MistError(code, error);
 }
 
 /** What SSE and polling share: one request for all subscriptions, repeated when they change. */

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from mist.commands import RemoveTags
+from mist.attributes import Attributes
+from mist.commands import RemoveTags, SetAttributes
 from mist.server import Server
 from tests.servers import listeners, running
 from tests.static.pages import ClientPage, Proxy
@@ -164,6 +165,21 @@ async def test_a_key_of_the_programs_is_published_once(
     other = "sse" if transport == "websocket" else "websocket"
     await start(page, proxy, transports=[other])
     assert await outcome(page, "['a'], 'x\\n\\u2028ä', {key: 'k'}") == {"id": 1}
+
+
+@pytest.mark.parametrize("transport", ["websocket", "sse"])
+async def test_a_rate_limit_is_waited_for(
+    page: ClientPage, server: Server, proxy: Proxy, transport: str
+) -> None:
+    limits = SetAttributes("T", Attributes.of_json({"rate": "4"}))
+    await server.hub.registry.execute([limits])
+    await start(page, proxy, transports=[transport])
+    found = await page.evaluate(
+        "Promise.all(Array.from({length: 10}, (_, n) => client.publish(['a'], String(n))))"
+    )
+    assert sorted(each["id"] for each in found) == list(range(1, 11))
+    assert server.hub.token_limits.refusals["rate"]
+    assert await page.evaluate("client.state") == "open"
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
