@@ -275,7 +275,9 @@ class Frames(Dialect):
         """A message."""
         command = rng.choice(self._COMMANDS)
         fields: dict[str, Any] = {"command": command, "tags": tags(rng)}
-        if rng.random() < 0.2:
+        if command == "publish":
+            fields |= _message(rng)
+        elif rng.random() < 0.2:
             fields["subscriptions"] = [tags(rng) for _ in range(rng.randint(0, 3))]
         if rng.random() < 0.2:
             fields["since"] = rng.choice(
@@ -290,6 +292,17 @@ class Frames(Dialect):
 
     def answer(self, number: int) -> bytes:
         return b"question-%d." % number
+
+
+def _message(rng: Dice) -> dict[str, Any]:
+    """The fields of a publish; now and then one that doesn't fit."""
+    fields: dict[str, Any] = {"data": tag(rng)}
+    if rng.random() < 0.2:
+        fields = {"data64": rng.choice(("/w==", "eA", "x", "", 7))}
+    for key, value in (("to", {"users": [name(rng)]}), ("key", name(rng))):
+        if rng.random() < 0.3:
+            fields[key] = value if rng.random() < 0.9 else json_value(rng)
+    return fields
 
 
 def _frame(
@@ -468,9 +481,15 @@ class Http(Dialect):
                         "Expect: 100-continue",
                         "If-None-Match: *",
                         "Access-Control-Request-Method: POST",
+                        f"X-Forwarded-For: {tag(rng)}, 203.0.113.{rng.randrange(9)}",
+                        "Forwarded: for=203.0.113.9;proto=https;host=localhost",
+                        "X-Forwarded-Prefix: /mist",
                     )
                 )
             )
+        if rng.breaks(0.02):  # which a trusted proxy can't mean
+            header = rng.choice(("X-Forwarded-For", "X-Forwarded-Prefix", "Forwarded"))
+            lines.append(f"{header}: {tag(rng)}".replace("\x00", ""))
         head = "\r\n".join(lines).encode("latin-1", "replace")
         if body and (rng.breaks(0.15) or rng.random() < 0.003):  # unread, it ends the connection
             at = rng.randrange(1, len(body) + 1)

@@ -32,7 +32,7 @@ _OPTIONS: Final = (
     *("--listen", "tcp://127.0.0.1:0", "--listen", "nats://127.0.0.1:0"),
     *("--listen", "http://127.0.0.1:0", "--tokens", "memory://", "--durability", "process"),
     *("--keep-bytes", "64KiB", "--token-rate", "1000000", "--request-rate", "1000000"),
-    *("--max-connections", "1000"),
+    *("--max-connections", "1000", "--trusted-proxy", "127.0.0.1"),
 )
 _ARROW: Final = "application/vnd.apache.arrow.stream"
 _ARROW_START: Final = b"\xff\xff\xff\xff"
