@@ -47,7 +47,7 @@ from mist.sessions.archiving import (
     open_side_tables,
     seal_soon,
 )
-from mist.sessions.authorities import open_credentials
+from mist.sessions.authorities import open_credentials, open_subscription_callout
 from mist.sessions.close_reason import HISTORY_FORKED
 from mist.sessions.events_opening import ServerEvents, open_events
 from mist.sessions.expiry import discard_expired_tokens
@@ -145,6 +145,8 @@ class Server:
             background.start_soon(self._streams.watch)
             background.start_soon(self.hub.registry.run)
             background.start_soon(self.hub.credentials.run)
+            if self.hub.subscription_callout is not None:
+                background.start_soon(self.hub.subscription_callout.run)
             background.start_soon(self.hub.expiry.run)
             background.start_soon(discard_expired_tokens, self.hub.registry)
             sequencer = self.hub.sequencer
@@ -392,6 +394,7 @@ async def open_server(
                 hub_limits=_hub_limits(config),
             )
             hub.credentials = await open_credentials(config, hub)
+            hub.subscription_callout = await open_subscription_callout(config, hub)
             if history is not None:
                 try:
                     if node is None:

@@ -9,6 +9,8 @@ it is made of begins with a control character, which is in no token.
     sub    no token that was issued to the user until now is; what is issued later is good
 """
 
+import hashlib
+
 from mist.auth.issued import IssuedRecord
 from mist.auth.registry import Registry
 
@@ -25,9 +27,14 @@ def sub_mark(registry: Registry, sub: str) -> bytes:
     return registry.derive("sub", sub)
 
 
-def owner_of(registry: Registry, issuer: str, subject: str) -> str:
-    """The id of a user, in the form of a token's; the same at all nodes."""
-    return registry.derive("owner", f"{issuer}\0{subject}")[:8].hex()
+def owner_of(mark: bytes, issuer: str) -> str:
+    """The id of a user, in the form of a token's; the same at all nodes.
+
+    Args:
+        mark: the user's; or the digest of a credential that is nobody's.
+    """
+    named = mark + issuer.encode("utf-8", "surrogatepass")
+    return hashlib.sha256(named).hexdigest()[:16]
 
 
 def is_revoked(registry: Registry, record: IssuedRecord) -> bool:

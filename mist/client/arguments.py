@@ -7,6 +7,7 @@ from mist.client.address import Address
 from mist.client.errors import BadArgument
 from mist.errors import DataTooLong, EmptyTag, InvalidTag, InvalidToken, TooManyTags
 from mist.message import (
+    MAX_CREDENTIAL,
     MAX_TOKEN,
     PUBLISH,
     TagSet,
@@ -18,6 +19,7 @@ from mist.message import (
 
 __all__ = [
     "check_credentials",
+    "credential_text",
     "not_one_string",
     "payload",
     "tag_set",
@@ -42,7 +44,7 @@ def check_credentials(secret: str | None, token: str | None, address: Address) -
     if secret is not None:
         raise BadArgument("a secret is for tcp://; ws:// takes a token")
     if token is not None:
-        token_text(token)
+        credential_text(token)
     elif "?" not in address.resource:
         raise BadArgument("ws:// needs a token")
 
@@ -112,6 +114,21 @@ def unix_seconds(time: float | datetime) -> float:
     if isinstance(time, bool) or not isinstance(time, int | float):
         raise TypeError(f"expires must be a datetime or a number, not {type(time).__name__}")
     return float(time)
+
+
+def credential_text(token: str) -> str:
+    """A token to log in with, unchanged: one that is registered, or one that was issued elsewhere.
+
+    Raises:
+        InvalidToken: it can't be one. The text says why, and never holds it.
+        TypeError: it is no string.
+    """
+    if not (isinstance(token, str) and MAX_TOKEN < len(token) <= MAX_CREDENTIAL):
+        return token_text(token)
+    if not token.isascii() or not token.isprintable() or " " in token:
+        rule = "one that is longer than a registered token is ASCII without spaces"
+        raise InvalidToken(f"{InvalidToken.message}: {rule}")
+    return token
 
 
 def payload(data: bytes | str, limit: int) -> bytes:

@@ -11,7 +11,7 @@ import anyio.lowlevel
 
 from mist.attributes import Attributes, change_of_json
 from mist.audience import Audience
-from mist.client.arguments import payload, tag_set, token_text, unix_seconds
+from mist.client.arguments import credential_text, payload, tag_set, token_text, unix_seconds
 from mist.client.errors import BadArgument, Unframable, Unsupported
 from mist.client.line_codec import decode_text
 from mist.client.options import State
@@ -433,6 +433,6 @@ class Client:
         """
         if self._state.lines:
             raise Unsupported("a token is for websockets")
-        command = Auth(token_text(token))
+        command = Auth(credential_text(token))
         self._state.token = token
         await self._state.call(command)

@@ -152,7 +152,8 @@ def _credential_conflicts(settings: Settings) -> Iterator[ConflictError]:
         if getattr(settings, name) and not settings.accepts_jwts:
             problem = "no JWT is accepted: give --jwt-jwks or --jwt-secret-file"
             yield ConflictError((name, "jwt_jwks"), problem)
-    if settings.auth_url_secret_file is not None and settings.auth_url is None:
+    asked = settings.auth_url or settings.auth_url_subscribe
+    if settings.auth_url_secret_file is not None and asked is None:
         problem = "nothing is asked: give --auth-url"
         yield ConflictError(("auth_url_secret_file", "auth_url"), problem)
 

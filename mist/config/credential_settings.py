@@ -58,6 +58,14 @@ class CredentialSettings:
             "Where it is asked what a token grants that is not registered; needs the extra jwt",
         ),
     )
+    auth_url_subscribe: str | None = attrs.field(
+        default=None,
+        repr=lambda url: repr(url and kinds.without_password(url)),
+        metadata=about(
+            kinds.WEB_URL,
+            "Where it is asked about subscriptions that a token doesn't grant; needs the extra jwt",
+        ),
+    )
     auth_url_secret_file: Path | None = attrs.field(
         default=None,
         metadata=about(

@@ -11,6 +11,7 @@ beside a counter `mist_connections_total`.
 Like session aggregates, a page is cached for ten times as long as it took to make.
 """
 
+import itertools
 import platform
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +31,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from mist.auth.credentials import Credentials
 from mist.auth.limits import LIMITS
 from mist.broker.meters import Histogram
 from mist.broker.projection import COMPILED
@@ -100,16 +100,18 @@ class _Scrapes:
         return text
 
 
-def _of_credentials(credentials: Credentials) -> Metric:
+def _of_credentials(hub: Hub) -> Metric:
     made = CounterMetricFamily(
         "mist_auth",
         "Credentials that were issued elsewhere, and what was asked for them, by outcome.",
         labels=["kind", "outcome"],
     )
-    for authority in credentials.authorities:
-        for kind, outcomes in authority.counts.items():
-            for outcome, count in outcomes.items():
-                made.add_metric([kind, outcome], count)
+    counts = [authority.counts for authority in hub.credentials.authorities]
+    if hub.subscription_callout is not None:
+        counts.append(hub.subscription_callout.counts)
+    for kind, outcomes in itertools.chain(*(each.items() for each in counts)):
+        for outcome, count in outcomes.items():
+            made.add_metric([kind, outcome], count)
     return made
 
 
@@ -178,8 +180,8 @@ class _Collector(Collector):
             "limit",
             dict.fromkeys(sorted(LIMITS), 0) | hub.token_limits.refusals,
         )
-        if hub.credentials.issued:
-            yield _of_credentials(hub.credentials)
+        if hub.credentials.issued or hub.subscription_callout is not None:
+            yield _of_credentials(hub)
         recoveries = dict.fromkeys(_RECOVERIES, 0) | hub.recoveries
         yield _counter(
             "mist_recover",

@@ -105,6 +105,8 @@ class _Poll:
 
         async with open_poll(context, self._request, caller, notify, transport="poll") as session:
             wanted.describe(session)
+            if context.hub.subscription_callout is not None:
+                await context.hub.subscription_callout.allow(session, wanted.tag_sets)
             session.subscribe_all(wanted.tag_sets)
             search = Search(
                 context.hub.sequencer,

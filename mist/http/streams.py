@@ -106,6 +106,8 @@ class _EventStream:
 
         try:
             wanted.describe(session)
+            if session.hub.subscription_callout is not None:
+                await session.hub.subscription_callout.allow(session, wanted.tag_sets)
             if wanted.since is not None:
                 await session.resume(wanted.tag_sets, wanted.since, answer)
                 return

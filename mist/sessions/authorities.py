@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -18,7 +18,10 @@ from mist.sessions.hub import Hub
 
 _MAX_TTL: Final = 86_400.0  # seconds; of `mist.auth.callout.questions`, which needs an extra
 
-__all__ = ["open_credentials"]
+if TYPE_CHECKING:
+    from mist.sessions.subscription_callout import SubscriptionCallout  # needs httpx, an extra
+
+__all__ = ["open_credentials", "open_subscription_callout"]
 
 
 async def open_credentials(config: Config, hub: Hub) -> Credentials:
@@ -81,6 +84,25 @@ async def _open_callout(url: str, config: Config, hub: Hub) -> Authority:
         in_use=partial(_in_use, hub),
         replace=partial(_replace, hub),
     )
+
+
+async def open_subscription_callout(config: Config, hub: Hub) -> "SubscriptionCallout | None":
+    """Who is asked about subscriptions; None for nobody. Its `run` has to be running.
+
+    Raises:
+        StartupError: as `open_credentials`.
+    """
+    if config.auth_url_subscribe is None:
+        return None
+    with _extra("--auth-url-subscribe"):
+        from mist.auth.callout.questions import Questions
+        from mist.auth.web import Web
+        from mist.sessions.subscription_callout import SubscriptionCallout
+    secret = await _secret(config.auth_url_secret_file, "--auth-url")
+    web = Web(64, proxies=False)
+    questions = Questions(config.auth_url_subscribe, web, secret, hub.now)
+    flush = hub.flush_scheduler.flush
+    return SubscriptionCallout(questions, hub.registry.derive, flush, hub.now)
 
 
 async def _secret(path: Path | None, what: str) -> bytes | None:

@@ -10,7 +10,7 @@ the token registry are collected, so that a run of them waits for the disk once.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final, assert_never
 
@@ -67,6 +67,7 @@ from mist.errors import (
     PresenceOff,
     RegistryUnavailable,
 )
+from mist.message import TagSet
 from mist.protocols import Protocol
 from mist.replies import (
     CaughtUp,
@@ -204,6 +205,8 @@ class CommandSession(AuthenticatingSession):
         at once, so that a script that registers a thousand tokens waits for the disk once.
         """
         try:
+            if self.hub.subscription_callout is not None and not self.unauthenticated:
+                await self.hub.subscription_callout.allow(self, _asked(command))
             reply = await self._handle(command)
         except CommandError as error:
             reply = None if self.ended is not None else Failed(error.as_value())
@@ -444,3 +447,14 @@ class CommandSession(AuthenticatingSession):
         for command, outcome in zip(changes, outcomes, strict=True):
             reply = Failed(outcome) if isinstance(outcome, MistError) else Done()
             self._answer(command, reply)
+
+
+def _asked(command: Command) -> Sequence[TagSet]:
+    """The tag sets that a command wants to subscribe to, or to be replayed."""
+    match command:
+        case Subscribe(tags=tags) | SubscribeNamed(tags=tags) | Fetch(tags=tags):
+            return [tags]
+        case Resume(alternatives=alternatives):
+            return alternatives
+        case _:
+            return ()

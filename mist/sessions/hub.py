@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from mist.archive.sealer import Sealer  # needs pyarrow, which is an extra
     from mist.archive.sharing import SharedSealer
     from mist.archive.side_tables import SideTables
+    from mist.sessions.subscription_callout import SubscriptionCallout  # needs httpx, likewise
 
 __all__ = ["Hub", "HubLimits", "HubStatistics"]
 
@@ -112,6 +113,8 @@ class Hub(InsidePublisher):
         sessions: which there are.
         credentials: which texts are good as tokens; only registered tokens, unless it is set before
             the first session.
+        subscription_callout: who is asked about subscriptions that a grant doesn't allow; None for
+            nobody.
         turns: bounds the time that each peer takes from the others.
         ending: whether the server shuts down: nothing more is read from peers that send
             commands, and sessions that end need no cleanup.
@@ -147,6 +150,7 @@ class Hub(InsidePublisher):
         self.credentials = Credentials(registry)
         self.meters = Meters(time.perf_counter)
         self.broker = Broker(limits, self.meters)
+        self.subscription_callout: SubscriptionCallout | None = None
         self.turns = Turns()
         self.flush_scheduler = FlushScheduler(self.broker, self.turns)
         self.limits = self.broker.limits

@@ -82,6 +82,7 @@ class Session:
 
     Attributes:
         record: the token's registry record; None for services, which may do everything.
+        allowed: tag sets that it may subscribe to though its grant doesn't say so; None for none.
         account: whom the event loop's time is charged to: the token, or the session itself.
         allowance: its part in the limits of its token; None where that has none.
         subscriptions, named_subscriptions: what it is subscribed to.
@@ -101,6 +102,7 @@ class Session:
         "_notify",
         "account",
         "allowance",
+        "allowed",
         "ended",
         "handling",
         "hub",
@@ -136,6 +138,7 @@ class Session:
         self.name = hub.sessions.new_name(transport)
         self.unauthenticated = auth_timeout is not None
         self.record: Record | None = None
+        self.allowed: set[TagSet] | None = None
         self.account = Account()
         self.allowance: SessionAllowance | None = None
         self.live = False
@@ -183,6 +186,8 @@ class Session:
         if presence is not None:
             presence.moving(self)
         self.hub.sessions.detach_token(self)
+        if self.record is not None and self.record.id != record.id:
+            self.allowed = None
         self._take(record)
         self.account = self.hub.turns.account(record.id)
         quota = self.hub.sessions.quota(record.id)
@@ -194,7 +199,7 @@ class Session:
         self.mark_authenticated()
         self.hub.sessions.attach(self)
         if self.subscriptions or self.named_subscriptions:
-            self._recheck()
+            self.recheck()
         if presence is not None:
             presence.moved(self)
 
@@ -277,7 +282,7 @@ class Session:
             return
         self._take(record)
         self._describe()
-        self._recheck()
+        self.recheck()
         if self.hub.presence is not None:
             self.hub.presence.recheck(self)
 
@@ -285,7 +290,7 @@ class Session:
         """Queue a notice of presence."""
         self.outbox.reply(self._notify(told))
 
-    def _recheck(self) -> None:
+    def recheck(self) -> None:
         """End subscriptions that the grant doesn't allow any more, and say so."""
         for named in list(self.named_subscriptions):
             tags = named_tags(named)
@@ -345,7 +350,8 @@ class Session:
         """Whether this session may subscribe to a tag set."""
         if self.record is None:
             return True
-        return self.record.grant.permits(tags, strict=self.hub.hub_limits.strict_grants)
+        granted = self.record.grant.permits(tags, strict=self.hub.hub_limits.strict_grants)
+        return granted or (self.allowed is not None and tags in self.allowed)
 
     @property
     def _room(self) -> int:

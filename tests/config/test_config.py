@@ -45,6 +45,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "jwt_audience": ("mist", ("mist",)),
     "jwt_claim": ("https://app.example/mist", "https://app.example/mist"),
     "auth_url": ("https://app.example/auth", "https://app.example/auth"),
+    "auth_url_subscribe": ("https://app.example/may", "https://app.example/may"),
     "auth_url_secret_file": ("auth.txt", Path("auth.txt")),
     "jwt_max_age": ("1d", 86_400.0),
     "node": ("eu-1:1445", "eu-1:1445"),

@@ -220,15 +220,16 @@ class LoginCallout:
             return None
         tags, attributes = check_grants(says, "the answer", "", self._max_tags)
         user = attributes.user
+        mark = sub_mark(self._registry, user) if user else b""
         return IssuedRecord(
-            id=owner_of(self._registry, "", user or key.hex()),
+            id=owner_of(mark or key, ""),
             digest=key,
             tags=tags,
             created=now,
             attributes=attributes,
             expires=now + answer.ttl,
             issued=now,
-            user_mark=sub_mark(self._registry, user) if user else b"",
+            user_mark=mark,
         )
 
     def _key(self, text: str, login: Login) -> bytes:

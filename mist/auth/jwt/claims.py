@@ -24,6 +24,7 @@ from mist.message import TagSet
 __all__ = ["LEEWAY", "Claims", "Expectations", "read_claims"]
 
 LEEWAY: Final = 30.0  # seconds
+_decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 @attrs.frozen
@@ -75,7 +76,7 @@ def read_claims(text: bytes, expected: Expectations, now: float) -> Claims:
         Rejected: see there.
     """
     try:
-        claims = msgspec.json.decode(text, type=dict[str, Any])
+        claims = _decode(text)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         raise Rejected("malformed", "the claims of the token are no JSON object") from None
     issued, expires = _times(claims, expected.max_age, now)
