@@ -44,6 +44,7 @@ class Cell:
         label: what is measured, for a person who waits.
         transport: what is measured of a server: `tcp`, `ws`, `http` or `sse`; None where no
             server takes part, or one that the measurement starts itself.
+        share: of the time that its kind usually takes.
         alone: whether it needs a server that nothing was measured on before.
         measure: makes it, or several of one kind that only mean something together; at a
             site without endpoints where `transport` is None.
@@ -54,6 +55,7 @@ class Cell:
     transport: str | None
     measure: Callable[[Site], Result | Sequence[Result]]
     alone: bool = False
+    share: float = 1.0
 
 
 def run_cells(

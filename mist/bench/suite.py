@@ -5,10 +5,12 @@ CPU or more, and all of them together take about a minute; `quick` is a few seco
 a first look.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import product
 from typing import Any, Final
+
+import attrs
 
 from mist.bench.cell import TRANSPORTS, Cell
 from mist.bench.history.cells import glance_cells
@@ -222,6 +224,11 @@ def all_cells(
         *latency_cells(transports, quick=quick),
         *slow_consumer_cells(transports[:1], quick=quick),
         *(idle_cells(transports, quick=quick) if idle else ()),
-        *(http_glance_cells(quick=quick) if http and "ws" in transports else ()),
-        *(glance_cells(quick=quick) if history else ()),
+        *_brief(http_glance_cells(quick=quick) if http and "ws" in transports else ()),
+        *_brief(glance_cells(quick=quick) if history else ()),
     ]
+
+
+def _brief(cells: Iterable[Cell]) -> list[Cell]:
+    """Cells of a few rounds, of what has a command of its own."""
+    return [attrs.evolve(cell, share=0.15) for cell in cells]

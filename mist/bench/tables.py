@@ -11,7 +11,7 @@ from rich.table import Table
 
 from mist.bench.report import Row
 
-__all__ = ["print_tables", "show_progress"]
+__all__ = ["cells_of", "print_tables", "show_progress", "table_of"]
 
 
 @contextmanager
@@ -366,12 +366,23 @@ _TABLES: Final[dict[str, tuple[str, list[tuple[str, _Cell]]]]] = {
 }
 
 
+def table_of(kind: str) -> tuple[str, list[str]]:
+    """The title of a kind's table, and its headings."""
+    title, columns = _TABLES[kind]
+    return title, [heading for heading, _ in columns]
+
+
+def cells_of(kind: str, row: Row) -> list[str]:
+    """A row's values, formatted, in the order of the headings."""
+    return [cell(row) for _, cell in _TABLES[kind][1]]
+
+
 def print_tables(console: Console, results: Mapping[str, Sequence[Row]]) -> None:
     """A table for each kind that has rows."""
     for kind, rows in results.items():
         if not rows:
             continue
-        title, columns = _TABLES[kind]
+        title, headings = table_of(kind)
         table = Table(
             title=title,
             title_justify="left",
@@ -379,8 +390,8 @@ def print_tables(console: Console, results: Mapping[str, Sequence[Row]]) -> None
             pad_edge=False,
             collapse_padding=True,
         )
-        for header, _ in columns:
-            table.add_column(header, justify="right", no_wrap=True)
+        for heading in headings:
+            table.add_column(heading, justify="right", no_wrap=True)
         for row in rows:
-            table.add_row(*[cell(row) for _, cell in columns])
+            table.add_row(*cells_of(kind, row))
         console.print(table)

@@ -63,6 +63,7 @@ Examples:
   mist bench fanout --subscribers 100              1 publisher, 100 subscribers
   mist bench fanout --transport ws --window 0      browsers; what is dropped is counted
   mist bench latency --rate 20000 --json
+  mist bench --html bench.html                     with plots, to show to others
   mist bench history --folder /var/lib/mist        on the disk that it will be on
   mist bench history --tag-lists 225000            with tags that hardly come again
   mist bench idle --server tcp://127.0.0.1:1445 --pid 4711""",

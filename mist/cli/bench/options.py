@@ -55,6 +55,12 @@ def several(
 SHARED: Final = [
     click.option("--quick", is_flag=True, help="A few seconds in all; rougher"),
     click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables"),
+    click.option(
+        "--html",
+        metavar="FILE",
+        type=LocalPath(dir_okay=False),
+        help="Write a self-contained HTML page with plots, too",
+    ),
 ]
 SERVER: Final = [
     click.option(

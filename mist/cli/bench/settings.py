@@ -2,6 +2,7 @@
 
 import os
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -25,6 +26,7 @@ class Settings:
     """What all subcommands share.
 
     Attributes:
+        html: the file for a page of the results.
         transport: what subscribers use; none for what the command finds sensible. Unknown to
             commands that measure all there are.
         server: URLs of a server to be measured; none for one of our own.
@@ -34,6 +36,7 @@ class Settings:
 
     quick: bool = False
     as_json: bool = False
+    html: Path | None = None
     transport: tuple[str, ...] = ()
     server: tuple[str, ...] = ()
     secret: str | None = attrs.field(default=None, repr=False)
