@@ -5,14 +5,16 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Concatenate, Final, ParamSpec
+from typing import Any, Concatenate, Final, ParamSpec, cast
 
 import attrs
 import click
 import trio
 
 from mist.cli.exits import INTERRUPTED, REFUSED, UNREACHABLE, USAGE, fail
-from mist.cli.options import secret_option, server_option
+from mist.cli.http import HttpError, Site
+from mist.cli.options import HTTP_SCHEMES, secret_option, server_option
+from mist.cli.requests import Requests, websocket_url
 from mist.client import BadArgument, Client, State, Unsupported, connect
 from mist.errors import (
     CommandError,
@@ -25,7 +27,7 @@ from mist.errors import (
 
 __all__ = ["INTERRUPTED", "REFUSED", "UNREACHABLE", "USAGE", "Server", "client_command", "fail"]
 
-SCHEMES: Final = ("tcp", "tcps", "tcp+unix", "ws", "wss", "ws+unix")
+SCHEMES: Final = ("tcp", "tcps", "tcp+unix", "ws", "wss", "ws+unix", *HTTP_SCHEMES)
 DEFAULT: Final = "tcp://127.0.0.1:1445"
 
 P = ParamSpec("P")
@@ -49,20 +51,32 @@ class Server:
     """The server of a command, and the credential for it.
 
     Attributes:
-        credential: a secret or a token; never shown by `repr`.
+        secret: for `tcp`; for requests over HTTP before the token.
+        token: for WebSockets.
     """
 
     url: str
-    credential: str | None = attrs.field(default=None, repr=False)
+    secret: str | None = attrs.field(default=None, repr=False)
+    token: str | None = attrs.field(default=None, repr=False)
 
     def connect(self, **options: Any) -> AbstractAsyncContextManager[Client]:
-        """A connected client; see `mist.client.connect`."""
-        options["token" if _is_websocket(self.url) else "secret"] = self.credential
-        return connect(self.url, **options)
+        """A connected client; see `mist.client.connect`.
 
+        At an HTTP listener it has a WebSocket, or makes a request each where the connection need
+        not last (`reconnect=False`).
 
-def _is_websocket(url: str) -> bool:
-    return url.startswith("ws")
+        Raises:
+            HttpError: the URL is of HTTP, and can't be used.
+        """
+        scheme, url = self.url.partition("://")[0].lower(), self.url
+        if scheme in HTTP_SCHEMES:
+            site = Site.of(url, self.token if self.secret is None else self.secret)
+            if options.get("reconnect") is False:
+                return cast("AbstractAsyncContextManager[Client]", Requests(site))
+            scheme, url = "ws", websocket_url(site)
+        if scheme.startswith("ws"):
+            return connect(url, token=self.token, **options)
+        return connect(url, secret=self.secret, **options)
 
 
 def client_command(
@@ -73,18 +87,20 @@ def client_command(
     @server_option(
         SCHEMES,
         DEFAULT,
-        "The server: tcp://, tcps://, tcp+unix://, ws://, wss://",
+        "The server: tcp://, tcps://, tcp+unix://, ws://, wss://, http://, https://",
         alias="--host",
         variable="MIST_HOST",
     )
     @secret_option
-    @click.option("--token", metavar="TEXT", envvar="MIST_TOKEN", help="A token, for ws://")
+    @click.option(
+        "--token", metavar="TEXT", envvar="MIST_TOKEN", help="A token, for ws:// and http://"
+    )
     @functools.wraps(function)
     def command(
         server: str, secret: str | None, token: str | None, *args: P.args, **kwargs: P.kwargs
     ) -> None:
         url = server if "://" in server else f"tcp://{server}"
-        chosen = Server(url, token if _is_websocket(url) else secret)
+        chosen = Server(url, secret=secret, token=token)
         run(functools.partial(function, chosen, *args, **kwargs))
 
     return command
@@ -102,6 +118,8 @@ def run(function: Callable[[], Awaitable[None]]) -> None:
                 sys.exit(0)
             case KeyboardInterrupt():
                 sys.exit(INTERRUPTED)
+            case HttpError() as known:
+                fail(str(known), known.code)
             case MistError() as known:
                 fail(str(known), exit_code(known))
             case ValueError() as wrong:

@@ -3,7 +3,6 @@
 import http.client
 import json
 import ssl
-from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -24,11 +23,13 @@ class HttpError(Exception):
 
     Attributes:
         code: the exit code of a command that ends with it.
+        status: what the server answered with; 0 where it did not.
     """
 
-    def __init__(self, text: str, code: int) -> None:
+    def __init__(self, text: str, code: int, status: int = 0) -> None:
         super().__init__(text)
         self.code = code
+        self.status = status
 
 
 @attrs.frozen
@@ -74,15 +75,25 @@ class Site:
         Raises:
             HttpError: there is none, or it is a refusal.
         """
+        return self._parse(*self._request("GET", path, None))
+
+    def post(self, path: str, body: object) -> Any:
+        """The answer to a POST request of JSON, parsed.
+
+        Raises:
+            HttpError: as for `get`.
+        """
+        return self._parse(*self._request("POST", path, json.dumps(body).encode()))
+
+    def _request(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         headers: dict[str, str | bytes] = {}
         if self.secret is not None:
             headers["Authorization"] = b"Bearer " + self.secret.encode()
-        return self._parse(*self._request(path, headers))
-
-    def _request(self, path: str, headers: Mapping[str, str | bytes]) -> tuple[int, bytes]:
+        if body is not None:
+            headers["Content-Type"] = "application/json"
         connection = self._connection()
         try:
-            connection.request("GET", self.prefix + path, headers=headers)
+            connection.request(method, self.prefix + path, body, headers=headers)
             response = connection.getresponse()
             return response.status, response.read(_MAX_BODY)
         except ssl.SSLCertVerificationError as error:
@@ -105,12 +116,12 @@ class Site:
     def _parse(self, status: int, body: bytes) -> Any:
         try:
             found = json.loads(body)
-            if status == 200:
+            if status in (200, 202):
                 return found
             text = f"{self.name} answers {status}: {found['detail']}"
         except (ValueError, KeyError, TypeError):
             text = f"{self.name} answers {status}, and is no mist server"
-        raise HttpError(text, REFUSED)
+        raise HttpError(text, REFUSED, status)
 
 
 def _not_one() -> HttpError:

@@ -108,7 +108,7 @@ def test_errors_name_their_cause(process: Process) -> None:
         (["subscribe", "a*"], 2, "Invalid tag 'a*': only a token's tag may end in *"),
         (["publish", "a,,b", "x"], 2, "Empty tag: a tag has at least one character"),
         (["token", "register", "a", "two words"], 2, "Invalid token: a token is 1 to 255 bytes"),
-        (["ping", "--host", "http://127.0.0.1:1"], 2, "connects to tcp:// or ws:// listeners"),
+        (["ping", "--host", "gopher://127.0.0.1:1"], 2, "a server's URL begins with one of tcp,"),
     ):
         done = run(process, *arguments)
         assert (done.returncode, done.stdout) == (code, "")
@@ -237,7 +237,7 @@ def test_the_server_is_named_by_one_variable_and_by_its_older_ones(process: Proc
     tcp, elsewhere = process.urls[0], "tcp://127.0.0.1:1"
     assert mist("ping", MIST_SERVER=tcp).returncode == 0
     assert mist("ping", MIST_SERVER=tcp, MIST_HOST=elsewhere).returncode == 0
-    assert mist("ping", MIST_HOST=tcp, MIST_SERVER="https://mist.example").returncode == 0
+    assert mist("ping", MIST_HOST=tcp, MIST_SERVER="nats://mist.example").returncode == 0
     assert mist("ping", "--server", tcp, MIST_SERVER=elsewhere).returncode == 0
     assert mist("ping", "--host", tcp, MIST_SERVER=elsewhere).returncode == 0
     assert mist("ping", "--server", elsewhere, MIST_SERVER=tcp).returncode == 3
@@ -292,7 +292,7 @@ def test_nobody_there_is_code_3() -> None:
         ["token", "set-attr", "t", "user=1", "--unset", "user"],
         ["token", "set-attr", "t", "--unset", "Plan"],
         ["token", "set-attr", "a b", "user=1"],
-        ["ping", "--host", "http://127.0.0.1"],
+        ["ping", "--host", "gopher://127.0.0.1"],
         ["ping", "--host", "tcp://127.0.0.1:port"],
         ["bogus"],
     ],

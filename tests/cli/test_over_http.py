@@ -1,0 +1,97 @@
+"""Client commands at an HTTP listener: requests, and a WebSocket to subscribe."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.processes import Process, dial, environment, mist, serving
+
+LISTEN = ("--listen", "tcp://127.0.0.1:0", "--listen", "http://127.0.0.1:0")
+SECRET = {"MIST_SECRET": "s3cret"}
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    with serving(tmp_path_factory.mktemp("data"), listen=LISTEN, **SECRET) as process:
+        yield process
+
+
+def run(process: Process, *arguments: str, stdin: str | None = None) -> tuple[int, str, str]:
+    done = mist(*arguments, stdin=stdin, MIST_SERVER=process.urls[1], **SECRET)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_one_shot_commands_are_requests(process: Process) -> None:
+    assert run(process, "ping")[0] == 0
+    code, first, error = run(process, "publish", "order,eu", "17", "--store")
+    assert (code, error) == (0, "")
+    code, second, _ = run(process, "publish", "order,eu", "18", "--store", "--json")
+    assert json.loads(second) == {"published": 1, "id": int(first) + 1}
+    with dial(process.urls[0]) as sock:
+        sock.sendall(b"auth s3cret\nsubscribe http,x\nping\n")
+        read = b""
+        while b"pong" not in read:
+            read += sock.recv(1000)
+        assert run(process, "list")[1].split() == ["http", "x"]
+        assert json.loads(run(process, "who", "--json")[1])["connected"] == 1
+        lines = "1\n2\n"
+        assert run(process, "publish", "http,x", "--stdin", "--json", stdin=lines)[1] == (
+            '{"published": 2}\n'
+        )
+        read = b""
+        while read.count(b"\n") < 2:
+            read += sock.recv(1000)
+        assert [line.split()[-1] for line in read.splitlines()] == [b"1", b"2"]
+
+
+def test_a_message_has_the_audience_it_is_given(process: Process) -> None:
+    assert run(process, "publish", "to", "x", "--to", "users=1;2&plan=pro&except=a")[0] == 0
+    found = mist("publish", "to", "x", "--to", "clients=b", MIST_SERVER=process.urls[1])
+    assert (found.returncode, found.stdout) == (1, "")
+    assert "answers 401" in found.stderr
+
+
+def test_a_subscription_is_a_websocket_there(process: Process) -> None:
+    made = mist("token", "new", "ws", MIST_SERVER=process.urls[0], **SECRET)
+    token = made.stdout.split()[0]
+    with subprocess.Popen(
+        [sys.executable, "-m", "mist", "subscribe", "ws", "--count", "1"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(MIST_SERVER=process.urls[1], MIST_TOKEN=token),
+    ) as popen:
+        try:
+            give_up = time.monotonic() + 20
+            while "ws" not in run(process, "list")[1].split():
+                assert time.monotonic() < give_up
+            assert run(process, "publish", "ws", "over HTTP")[0] == 0
+            assert popen.stdout is not None
+            assert json.loads(popen.stdout.readline())["data"] == "over HTTP"
+            assert popen.wait(10) == 0
+        finally:
+            popen.kill()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("token", "tags", "x"), 2, "not over HTTP: give the tcp:// URL of the server"),
+        (("publish", "a b", "x"), 2, "Invalid tag 'a b'"),
+        (("publish", "a,,b", "x"), 2, "Empty tag"),
+        (("ping", "--server", "http://127.0.0.1:1"), 3, "can't reach 127.0.0.1:1"),
+        (("ping", "--server", "http://u:geheim@127.0.0.1"), 2, "host, port and path only"),
+        (("subscribe", "a", "--server", "http://["), 2, "not an HTTP listener"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    process: Process, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    found, out, error = run(process, *arguments)
+    assert (found, out) == (code, "")
+    assert words in error
+    assert error.count("\n") == 1
+    assert "geheim" not in error
