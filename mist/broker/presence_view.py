@@ -11,7 +11,7 @@ Time is an argument, so nothing here waits.
 
 from typing import Final
 
-from mist.broker.presence import Identity, Seen
+from mist.broker.presence import MOST_LISTED, Identity, Seen
 from mist.message import TagSet
 from mist.replies import Attendee, PresenceChanged, Present
 
@@ -19,6 +19,8 @@ __all__ = ["LINGER", "RELISTED", "PresenceView"]
 
 LINGER: Final = 5.0
 """Seconds for which somebody who is gone is still shown."""
+
+_MOST_SHOWN: Final = 2 * MOST_LISTED  # attendees, those among them who are gone for a moment
 
 RELISTED: Final = 900
 """Sessions at which those who are only counted are listed again: fewer than at which that ended,
@@ -92,7 +94,7 @@ class PresenceView:
 
     def _changed(
         self, shown: dict[Identity, float], listed: dict[Identity, float], now: float
-    ) -> PresenceChanged | None:
+    ) -> PresenceChanged | Present | None:
         joined = {each: since for each, since in listed.items() if each not in shown}
         leaving = self._leaving
         for back in leaving.keys() & listed.keys():
@@ -107,6 +109,8 @@ class PresenceView:
             del leaving[each]
             left[each] = shown.pop(each)
         shown.update(joined)
+        if len(shown) > _MOST_SHOWN:  # some come under ever new names
+            return self._counted(len(listed))
         self._count = len(shown)
         if not joined and not left:
             return None

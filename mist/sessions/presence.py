@@ -132,10 +132,10 @@ class PresenceService:
         if self.others is not None:
             await self.others.learn([room.key])
         async with self._looking:
-            while not room.view.is_ready:
+            if not room.view.is_ready:
                 await self._look([room])
-        if self._rooms.find(room.key) is not room:
-            raise TooManyWatches  # it took so long that nobody waits for it any more
+        if not room.view.is_ready:
+            raise TooManyWatches  # it had to make room for others
 
     def unwatch(self, watcher: Watcher, tags: TagSet) -> None:
         """Undo `watch`; nothing happens where there is none."""
@@ -184,7 +184,12 @@ class PresenceService:
             raise PresenceOff
         key = tags, "" if record is None else record.attributes.site
         if key not in self._rooms and len(self._rooms) >= _MOST:
-            raise TooManyWatches
+            # What was only asked about makes room, so that nobody can ask so much that others
+            # may not.
+            idlest = self._rooms.idlest
+            if idlest is None:
+                raise TooManyWatches
+            self._forget(idlest)
         return key
 
     def _allowed(self, watcher: Watcher, tags: TagSet) -> RoomKey:
@@ -225,6 +230,13 @@ class PresenceService:
         assert room is not None
         self._rooms.exit(room, watcher, trio.current_time())
 
+    def _forget(self, room: PresenceRoom) -> None:
+        self._rooms.remove(room)
+        for rooms in (self._stale, self._due, self._behind):
+            rooms.pop(room, None)
+        if self.others is not None:
+            self.others.forget(room.key)
+
     # rounds
 
     async def run(self) -> None:
@@ -248,11 +260,8 @@ class PresenceService:
     async def _round(self) -> None:
         async with self._looking:
             now = trio.current_time()
-            for room in self._rooms.expire(now):
-                for rooms in (self._stale, self._due, self._behind):
-                    rooms.pop(room, None)
-                if self.others is not None:
-                    self.others.forget(room.key)
+            for room in self._rooms.expired(now):
+                self._forget(room)
             if not self._rooms:
                 self.presence.watched = False
                 self.presence.changed.clear()
@@ -298,6 +307,8 @@ class PresenceService:
     def _looked_at(self, room: PresenceRoom) -> Iterator[None]:
         view = room.view
         seen = yield from self.presence.look(view.tags, view.site)
+        if self._rooms.find(room.key) is not room:
+            return  # forgotten meanwhile
         if self.others is not None:
             seen = seen.with_others(self.others.seen(room.key))
         room.looked = trio.current_time()

@@ -111,20 +111,27 @@ class PresenceRooms:
         self._idle.pop(room, None)
         self._idle[room] = None
 
-    def expire(self, now: float) -> list[PresenceRoom]:
-        """Forget rooms without watchers, in their time. Returns those that are gone."""
-        gone: list[PresenceRoom] = []
+    def expired(self, now: float) -> list[PresenceRoom]:
+        """Rooms whose time without watchers is over."""
+        found: list[PresenceRoom] = []
         for room in self._idle:
             if now - room.left < _KEPT:
                 break
-            gone.append(room)
-        for room in gone:
-            del self._idle[room], self._rooms[room.key]
-            first = min(room.view.tags)
-            del self._by_tag[first][room]
-            if not self._by_tag[first]:
-                del self._by_tag[first]
-        return gone
+            found.append(room)
+        return found
+
+    @property
+    def idlest(self) -> PresenceRoom | None:
+        """The room that has been without watchers for longest; None where all have some."""
+        return next(iter(self._idle), None)
+
+    def remove(self, room: PresenceRoom) -> None:
+        """Forget a room without watchers."""
+        del self._idle[room], self._rooms[room.key]
+        first = min(room.view.tags)
+        del self._by_tag[first][room]
+        if not self._by_tag[first]:
+            del self._by_tag[first]
 
     def concerned(self, tags: TagSet) -> Iterable[PresenceRoom]:
         """The rooms at which a subscription is present that names these tags under presence."""

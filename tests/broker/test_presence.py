@@ -315,3 +315,18 @@ def test_what_is_told_adds_up(looks: list[tuple[float, frozenset[str]]]) -> None
         assert known >= users
         assert names(view.present.attendees) == "".join(sorted(known))
     assert known == {"a"}
+
+
+def test_ever_new_names_are_not_kept() -> None:
+    view = PresenceView(ROOM, "")
+    told: object = None
+    for number in range(40):
+        users = [f"{number}-{each}" for each in range(100)]
+        told = view.update(Seen(100, {(each, "", ""): 1.0 for each in users}), number / 10)
+        if isinstance(told, Present) and told.attendees is None:
+            break
+    assert told == Present(ROOM, 100, None)
+    assert number == 20
+    listed = view.update(seen("a"), 10.0)
+    assert isinstance(listed, Present)
+    assert listed.attendees == [Attendee("a", "", 97.0)]

@@ -355,7 +355,15 @@ async def test_watches_are_bounded(
         assert service(server).watches == 4
         await one.ask("unpresence", tags=["room:2"])
         assert (await two.ask("presence", tags=["room:1"]))["success"]
-        monkeypatch.setattr(mist.sessions.presence, "_MOST", 3)
+        # What was only asked about makes room, what is watched doesn't.
+        monkeypatch.setattr(mist.sessions.presence, "_MOST", len(service(server).keys) + 1)
+        await two.ask("unpresence", tags=["room:1"])
+        for number in range(10, 20):
+            answer = await request(server, "GET", f"/v1/presence?tags=room:{number}")
+            assert answer.status == 200
+        assert len(service(server).keys) <= 5
+        monkeypatch.setattr(mist.sessions.presence, "_MOST", 2)
+        service(server)._rooms._idle.clear()  # as if they were watched
         headers = {"X-Auth-Token": "asks"}
         answer = await request(server, "GET", "/v1/presence?tags=room:9", headers=headers)
         assert answer.status == 429
@@ -375,6 +383,33 @@ async def test_nothing_is_left_of_those_who_are_gone(
     assert not presence.presence.watched
     assert presence.presence.tag_count == 0
     assert not presence.presence.changed
+
+
+async def test_an_unauthenticated_peer_may_not_ask(server: Server, tokens: None) -> None:
+    async with browse(server, None) as page:
+        await page.socket.send_message('{"command":"presence","tags":["room:7"]}')
+        assert await page.closed() == 4401
+    assert service(server).watches == 0
+
+
+async def test_asking_again_and_again_keeps_nothing(server: Server, tokens: None) -> None:
+    async with browse(server, "asks") as page, present(server, "token-a"):
+        for _ in range(20):
+            assert (await page.ask("presence", tags=["room:7"]))["count"] == 1
+        assert service(server).watches == 1
+        for _ in range(3):
+            await page.ask("unpresence", tags=["room:7"])
+        assert service(server).watches == 0
+        assert service(server)._of_token == {}
+
+
+@pytest.mark.parametrize(
+    "tags", [["*"], [".a.>"], ["room:*"], ["..a"], [">room:7"], [""], ["a b"], []]
+)
+async def test_tags_that_nobody_is_present_at(server: Server, tags: list[str]) -> None:
+    await give(server, "all", "@*", "x")
+    async with browse(server, "all") as page:
+        assert not (await page.ask("presence", tags=tags))["success"]
 
 
 async def test_who_does_not_read_is_told_all_of_it_later(
