@@ -10,7 +10,7 @@ changed since is told as any other change.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import anyio
@@ -29,6 +29,19 @@ __all__ = ["PresenceTable", "PresenceWatch"]
 _QUEUED: Final = 1_000  # changes for a slow reader; then they become one
 
 
+_Name = tuple[str, str, float]
+
+
+def _name_of(attendee: Attendee) -> _Name:
+    """Who it is; of the nameless only the time tells."""
+    user, client = attendee.user, attendee.client
+    return user, client, 0.0 if user or client else attendee.since
+
+
+def _by_name(attendees: Iterable[Attendee]) -> dict[_Name, Attendee]:
+    return {_name_of(each): each for each in attendees}
+
+
 class PresenceWatch:
     """The presence at one tag set, and an iterator of its changes. Made by `Client.presence`.
 
@@ -45,7 +58,7 @@ class PresenceWatch:
         self.count = 0
         self.settled = anyio.Event()
         self._home = home
-        self._there: dict[Attendee, None] | None = None
+        self._there: dict[_Name, Attendee] | None = None
         self._known = False
         self._queue: deque[Present | PresenceChanged] = deque()
         self._arrived = Change()
@@ -56,7 +69,7 @@ class PresenceWatch:
     def attendees(self) -> Sequence[Attendee] | None:
         """Who is there, as of the last message from the server; None while there are too many for a
         list. The first to come first, those who joined later behind them."""
-        return None if self._there is None else list(self._there)
+        return None if self._there is None else list(self._there.values())
 
     @property
     def present(self) -> Present:
@@ -84,23 +97,22 @@ class PresenceWatch:
         """The server has told something."""
         self.count = told.count
         if isinstance(told, PresenceChanged):
-            there = self._there or {}
+            listed = self._there or {}
             for each in told.left:
-                there.pop(each, None)
-            there.update(dict.fromkeys(told.joined))
-            self._there = there
+                listed.pop(_name_of(each), None)
+            self._there = listed | _by_name(told.joined)
             self._put(told)
             return
         before, known = self._there, self._known
         self._known = True
-        self._there = None if told.attendees is None else dict.fromkeys(told.attendees)
+        self._there = there = None if told.attendees is None else _by_name(told.attendees)
         if not known:
             self.settled.set()  # the first list is no change
-        elif before is None or self._there is None:
+        elif before is None or there is None:
             self._put(told)
         else:
-            joined = [each for each in self._there if each not in before]
-            left = [each for each in before if each not in self._there]
+            joined = [each for name, each in there.items() if name not in before]
+            left = [each for name, each in before.items() if name not in there]
             if joined or left:
                 self._put(PresenceChanged(self.tags, joined, left, self.count))
 

@@ -114,6 +114,38 @@ export interface Published {
   readonly id: number | null;
 }
 
+/** One who is subscribed: a user's client, however many sessions it has. */
+export interface Attendee {
+  /** The user of the token; absent where it has none. */
+  readonly user?: string;
+  /** The client id; absent where it chose none. */
+  readonly client?: string;
+  /** Since when, Unix seconds. */
+  readonly since: number;
+}
+
+export interface PresenceChange {
+  readonly tags: readonly string[];
+  /** How many are there; of sessions, where they are too many for a list. */
+  readonly count: number;
+  /** All who are there; null where they are too many for a list. */
+  readonly attendees: readonly Attendee[] | null;
+  /** Since the call before; at the first call all. */
+  readonly joined: readonly Attendee[];
+  readonly left: readonly Attendee[];
+}
+
+export interface PresenceWatch {
+  readonly tags: readonly string[];
+  /** Null before the server has told. */
+  readonly count: number | null;
+  readonly attendees: readonly Attendee[] | null;
+  /** Resolves with the first call of the handler; rejects where the server refuses. */
+  readonly ready: Promise<void>;
+  /** The handler isn't called any more. */
+  close(): void;
+}
+
 export interface StateEvent {
   readonly state: State;
   readonly previous: State;
@@ -204,6 +236,18 @@ export interface Client {
     data: string | Uint8Array,
     options?: PublishOptions,
   ): Promise<Published>;
+  /**
+   * Watch who is subscribed to all of these tags, until `close`, also across reconnects: the handler
+   * is called with who is there, then when that changes. The token needs the right to ask
+   * (`@room:*`), and the server has to keep presence there (`--presence`). What ends it otherwise
+   * (`not_granted`, `presence_off`) is told by `ready`, and by the event "error".
+   *
+   * With long polling it is asked every 5 s.
+   *
+   * @throws TypeError tags or handler are invalid.
+   * @throws MistError `closed`: the client is closed.
+   */
+  presence(tags: readonly string[], handler: (change: PresenceChange) => unknown): PresenceWatch;
   /** Listen to an event. Returns a function that removes the listener. */
   on<Name extends keyof Events>(
     event: Name,

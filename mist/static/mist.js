@@ -12,6 +12,7 @@
  *     DeliveryQueue      calls handlers in time slices, so that the page can draw in between
  *     SubscriptionTable  which tag sets have listeners, and up to which message each was served
  *     PublishQueue       what is to be published, until the server has answered
+ *     PresenceTable      who is present where, as far as it is watched
  *     transports         WebSocket, Server-Sent Events by fetch, long polling: one contract
  *     TransportFallback  which transport to try, best first, and when to try a better one again
  *     Client             reconnects with backoff, and is the API
@@ -49,6 +50,7 @@ const MAX_CACHED_MATCHES = 4096; // tag sets
 const MAX_UNANSWERED = 1000; // publishes
 const MAX_PUBLISH_FRAME = 120_000; // bytes of one; what is longer goes over HTTP
 const PUBLISH_TIMEOUT = 30; // by default
+const POLL_PRESENCE = 5; // between two questions, where no stream works
 const RETRY_PUBLISH = 1; // after the server was unable to, on a connection that goes on
 const TRANSPORTS = ["websocket", "sse", "polling"]; // best first
 
@@ -116,7 +118,9 @@ const REFUSAL_CODES = {
   "History is unavailable": "history_unavailable",
   "Invalid position": "invalid_position",
   "Latest values are off": "latest_off",
+  "Presence is off for these tags": "presence_off",
   "Registry is unavailable": "registry_unavailable",
+  "Too many presence watches": "too_many_watches",
   "Too many requests": "too_many_requests",
   "Too many subscriptions": "too_many_subscriptions",
   "not granted by the token": "not_granted",
@@ -713,6 +717,126 @@ class PublishQueue {
   }
 }
 
+// Presence
+
+/** Who an attendee is, at a tag set; of the nameless only the time tells. */
+const attendeeKey = ({user = "", client = "", since}) =>
+  JSON.stringify(user || client ? [user, client] : since);
+
+/** The presence at one tag set, made by `Client.presence`. */
+class PresenceWatch {
+  #room;
+  #close;
+
+  constructor(room, handler, close) {
+    Object.assign(this, {handler, answered: deferred(), told: false});
+    this.#room = room;
+    this.#close = close;
+    this.tags = Object.freeze([...room.tags]);
+    this.ready = this.answered.promise;
+    for (const each of ["handler", "answered", "told"]) {
+      Object.defineProperty(this, each, {enumerable: false});
+    }
+  }
+
+  /** How many are there; null before the server has told. */
+  get count() {
+    return this.#room.count;
+  }
+
+  /** Who is there; null where they are too many for a list. */
+  get attendees() {
+    return this.#room.attendees && [...this.#room.attendees.values()];
+  }
+
+  /** Its handler isn't called any more. */
+  close() {
+    this.#close(this);
+  }
+}
+
+/** Who is present where, as far as it is watched. Outlives connections. */
+class PresenceTable {
+  #rooms = new Map(); // by key, `{tags, count, attendees, watches}`
+
+  /** @param notify `call(watch, change)`, `ended(watch, error)` */
+  constructor(notify) {
+    this.notify = notify;
+  }
+
+  get tagSets() {
+    return [...this.#rooms.values()].map((each) => each.tags);
+  }
+
+  /** Returns the watch, and whether the server has to be asked for its tags. */
+  add(tags, handler, close) {
+    const key = tags.join(",");
+    const isNew = !this.#rooms.has(key);
+    if (isNew) this.#rooms.set(key, {tags, count: null, attendees: null, watches: new Set()});
+    const room = this.#rooms.get(key);
+    const watch = new PresenceWatch(room, handler, close);
+    room.watches.add(watch);
+    if (room.count !== null) queueMicrotask(() => this.#tell(room, watch, [], []));
+    return [watch, isNew];
+  }
+
+  /** Returns whether nobody watches these tags any more. */
+  remove(watch) {
+    const key = watch.tags.join(",");
+    const room = this.#rooms.get(key);
+    if (!room?.watches.delete(watch)) return false;
+    return room.watches.size === 0 && this.#rooms.delete(key);
+  }
+
+  /** The server has told who is there, or who has joined and left. */
+  told({tags, count, present, joined, left}) {
+    const room = this.#rooms.get(tags.join(","));
+    if (!room) return;
+    const before = room.attendees ?? new Map();
+    if (joined) {
+      room.attendees = new Map(before);
+      for (const each of left) room.attendees.delete(attendeeKey(each));
+      for (const each of joined) room.attendees.set(attendeeKey(each), each);
+    } else {
+      room.attendees = present ? new Map(present.map((it) => [attendeeKey(it), it])) : null;
+      const there = room.attendees ?? new Map();
+      joined = [...there].filter(([key]) => !before.has(key)).map(([, each]) => each);
+      left = [...before].filter(([key]) => !there.has(key)).map(([, each]) => each);
+    }
+    const changed = room.count !== count || joined.length > 0 || left.length > 0;
+    room.count = count;
+    for (const each of [...room.watches]) {
+      if (changed || !each.told) this.#tell(room, each, joined, left);
+    }
+  }
+
+  #tell(room, watch, joined, left) {
+    if (!room.watches.has(watch)) return;
+    const {count, attendees} = watch;
+    const isFirst = !watch.told;
+    watch.told = true;
+    watch.answered.resolve();
+    if (isFirst) [joined, left] = [attendees ?? [], []];
+    this.notify.call(watch, {tags: watch.tags, count, attendees, joined, left});
+  }
+
+  /** The server tells nothing more there. */
+  ended(tags, error) {
+    const room = this.#rooms.get(tags.join(","));
+    this.#rooms.delete(tags.join(","));
+    for (const each of room?.watches ?? []) this.notify.ended(each, error);
+    room?.watches.clear();
+  }
+
+  /** The client has ended. */
+  end(error) {
+    for (const {watches} of this.#rooms.values()) {
+      for (const each of watches) each.answered.reject(error);
+    }
+    this.#rooms.clear();
+  }
+}
+
 // Transports
 
 /**
@@ -722,15 +846,18 @@ class PublishQueue {
  * subscribes to all in the table, `changed()` to what is new, `unsubscribe(tags)` ends one.
  * `publish(publication)` resolves with the answer; it rejects with a `Failure` where it should be
  * tried again. `pipelines` tells whether that keeps the order without waiting for each answer.
- * `refresh()` replaces the token, `probe()` checks the connection. `ended` resolves with a
- * `Failure`.
+ * `watchPresence(tags)` and `unwatchPresence(tags)` are for what comes after `start()`. `refresh()`
+ * replaces the token, `probe()` checks the connection. `ended` resolves with a `Failure`.
  */
 class Transport {
   #ended = deferred();
   hasEnded = false;
   pipelines = false;
 
-  /** @param more `WebSocket`, the class to make them of; `publishUrl`, null where unknown */
+  /**
+   * @param more `WebSocket`, the class to make them of; `publishUrl`, null where unknown; `presence`,
+   *   the table of it
+   */
   constructor(url, token, table, more) {
     Object.assign(this, {url, token, table, ...more, ended: this.#ended.promise});
   }
@@ -803,6 +930,7 @@ class WebSocketTransport extends Transport {
   start() {
     this.#timer = setInterval(() => this.#heartbeat(), HEARTBEAT * 1000);
     this.changed();
+    for (const each of this.presence.tagSets) this.watchPresence(each);
   }
 
   changed() {
@@ -811,6 +939,17 @@ class WebSocketTransport extends Transport {
 
   unsubscribe(tags) {
     this.#send({command: "unsubscribe", tags}, () => {});
+  }
+
+  watchPresence(tags) {
+    this.#send({command: "presence", tags}, (reply) => {
+      if (reply.success) this.presence.told(reply);
+      else this.presence.ended(tags, refusalOf(reply.error));
+    });
+  }
+
+  unwatchPresence(tags) {
+    this.#send({command: "unpresence", tags}, () => {});
   }
 
   publish(publication) {
@@ -902,6 +1041,10 @@ class WebSocketTransport extends Transport {
       this.table.revoked(frame.tags);
     } else if (frame.command === "gap") {
       this.table.historyGap();
+    } else if (frame.command === "presence" && frame.ref === undefined) {
+      this.presence.told(frame);
+    } else if (frame.command === "unpresence" && frame.ref === undefined) {
+      this.presence.ended(frame.tags, new MistError("not_granted", frame.error));
     } else {
       const answered = this.#asked.get(frame.ref);
       this.#asked.delete(frame.ref);
@@ -934,6 +1077,8 @@ class WebSocketTransport extends Transport {
   }
 }
 
+const refusalOf = (text) => new MistError(REFUSAL_CODES[text] ?? "refused", text);
+
 /** The error of a publish: a `Failure` where it passes by itself. */
 function publishFailure({error, retry_after: pause}) {
   const code = REFUSAL_CODES[error] ?? "refused";
@@ -943,6 +1088,7 @@ function publishFailure({error, retry_after: pause}) {
 /** What SSE and polling share: one request for all subscriptions, repeated when they change. */
 class HttpTransport extends Transport {
   #change = new AbortController();
+  #presence = new Map(); // by key, what ends the request for it
   #refreshing = null;
 
   async open() {
@@ -956,6 +1102,7 @@ class HttpTransport extends Transport {
   }
 
   start() {
+    for (const each of this.presence.tagSets) this.watchPresence(each);
     this.#work().catch((error) => {
       const failure = error instanceof Failure ? error : lost(error.message, {cause: error});
       this.end(failure);
@@ -975,12 +1122,43 @@ class HttpTransport extends Transport {
     if (this.table.history !== false) this.#change.abort();
   }
 
+  /** Each tag set has requests of its own, which are made again until it is watched no more. */
+  async watchPresence(tags) {
+    const ending = new AbortController();
+    this.unwatchPresence(tags);
+    this.#presence.set(tags.join(","), ending);
+    while (!ending.signal.aborted) {
+      try {
+        await this.followPresence(tags, ending.signal);
+      } catch (error) {
+        if (ending.signal.aborted) return;
+        if (error.final) this.end(error);
+        else if (error.refused) this.presence.ended(tags, new MistError(error.code, error.message));
+        if (error.final || error.refused) return;
+      }
+      await sleep(POLL_PRESENCE, ending.signal);
+    }
+  }
+
+  unwatchPresence(tags) {
+    this.#presence.get(tags.join(","))?.abort();
+    this.#presence.delete(tags.join(","));
+  }
+
+  /** Ask who is there. A stream goes on to tell. */
+  async followPresence(tags, signal) {
+    const answer = this.get(new URL("presence", this.url.poll), [tags], {}, signal);
+    const told = answer.then((it) => it.json());
+    this.presence.told(await withTimeout(REPLY_TIMEOUT, told, lost("presence was not answered")));
+  }
+
   probe() {
     this.#change.abort(); // a new request is answered, or fails
   }
 
   async refresh(token) {
     this.token = token;
+    for (const each of this.presence.tagSets) this.watchPresence(each);
     if (this.table.tagSets.length === 0) return; // the first request will present it
     this.#refreshing ??= deferred();
     this.ended.then(this.#refreshing.reject);
@@ -996,6 +1174,7 @@ class HttpTransport extends Transport {
 
   release() {
     this.#change.abort();
+    for (const each of this.#presence.values()) each.abort();
   }
 
   async #work() {
@@ -1175,6 +1354,18 @@ class StreamTransport extends HttpTransport {
       await table.queue.waitUncongested();
     }
     throw lost("the stream ended");
+  }
+
+  async followPresence(tags, signal) {
+    const url = new URL("presence/stream", this.url.stream);
+    const opening = this.get(url, [tags], {}, signal);
+    const response = await withTimeout(REPLY_TIMEOUT, opening, lost("the stream did not begin"));
+    for await (const {type, data} of events(response.body)) {
+      if (type === "presence") this.presence.told(data);
+      else if (type === "end" && data.code === 1000) {
+        throw new Failure("not_granted", data.reason, {refused: true});
+      } else if (type === "end") throw closeFailure(data.code, data.reason);
+    }
   }
 
   #take(type, data) {
@@ -1392,6 +1583,10 @@ class Client {
   #queue;
   #table;
   #publishes = new PublishQueue();
+  #presence = new PresenceTable({
+    call: (watch, change) => this.#call(watch.handler, change, null),
+    ended: (watch, error) => this.#presenceEnded(watch, error),
+  });
   #publishUrl = null;
   #connections = 0; // so far
   #announced = new WeakMap(); // by listener, the connection on which "subscribed" was told
@@ -1452,6 +1647,18 @@ class Client {
     const message = {tags: tagSet(tags), ...payload(data), ...(to === undefined ? {} : {to})};
     if (this.#state === "closed") throw new MistError("closed", "the client is closed");
     return this.#publishes.add(new Publication(message, parseKey(key)), timeoutSeconds);
+  }
+
+  presence(tags, handler) {
+    const found = tagSet(tags);
+    if (typeof handler !== "function") throw new TypeError("handler must be a function");
+    if (this.#state === "closed") throw new MistError("closed", "the client is closed");
+    const [watch, isNew] = this.#presence.add(found, handler, (it) => {
+      it.answered.reject(new MistError("closed", "closed by the program"));
+      if (this.#presence.remove(it)) this.#transport?.unwatchPresence(found);
+    });
+    if (isNew) this.#transport?.watchPresence(found);
+    return watch;
   }
 
   on(event, handler) {
@@ -1531,7 +1738,8 @@ class Client {
   async #open(name, url) {
     const token = await this.#withTimeout(this.#token());
     if (this.#state === "closed") throw new MistError("closed", "the client is closed");
-    const more = {WebSocket: this.#options.WebSocket, publishUrl: this.#publishUrl};
+    const {WebSocket} = this.#options;
+    const more = {WebSocket, publishUrl: this.#publishUrl, presence: this.#presence};
     const transport = new TRANSPORT_CLASSES[name](url, token, this.#table, more);
     this.#alive.add(transport);
     transport.ended.then(() => this.#alive.delete(transport));
@@ -1652,6 +1860,7 @@ class Client {
     }
     this.#opened.reject(error);
     this.#publishes.end(error);
+    this.#presence.end(error);
     this.#setState("closed", error);
     for (const each of [...this.#alive]) each.close();
     this.#wake();
@@ -1724,13 +1933,21 @@ class Client {
   }
 
   #deliver(listener, made) {
-    const subscription = this.#subscriptions.get(listener) ?? null;
+    this.#call(listener.handler, made, this.#subscriptions.get(listener) ?? null);
+  }
+
+  #presenceEnded(watch, error) {
+    watch.answered.reject(error);
+    this.#emit("error", {error, subscription: null});
+  }
+
+  #call(handler, detail, subscription) {
     const report = (cause) => {
       const error = new MistError("handler_failed", `a handler failed: ${cause}`, {cause});
       if (!this.#emit("error", {error, subscription})) reportUncaught(cause);
     };
     try {
-      listener.handler(made)?.then?.(undefined, report);
+      handler(detail)?.then?.(undefined, report);
     } catch (cause) {
       report(cause);
     }

@@ -1,0 +1,78 @@
+"""Presence in mist.js, over each transport, in Node."""
+
+import pytest
+
+from tests.node import run_script
+from tests.processes import Process, mist
+from tests.static.pages import STATIC
+
+LISTEN = [each for kind in ("tcp", "http", "ws") for each in ("--listen", f"{kind}://127.0.0.1:0")]
+SCRIPT = """
+import assert from "node:assert/strict";
+const {connect} = await import(module);
+const {WebSocket} = await import("ws");
+const [, http] = urls;
+const backoff = {baseSeconds: 0.01, capSeconds: 0.01};
+const open = (token, options) => connect(http, {token, backoff, WebSocket, ...options});
+const users = (list) => list.map((each) => each.user);
+
+const a = open("A", {transports: ["websocket"]});
+await a.subscribe(["room:7"], () => {}).ready;
+
+const asks = open("ASKS", {transports});
+const changes = [];
+let changed = () => {};
+const room = asks.presence(["room:7"], (change) => {
+  changes.push(change);
+  changed();
+});
+const next = async () => {
+  while (changes.length === 0) await new Promise((resolve) => (changed = resolve));
+  const {count, attendees, joined, left} = changes.shift();
+  return [count, users(attendees), users(joined), users(left)];
+};
+say(await next());
+await room.ready;
+say([asks.transport, room.count, users(room.attendees)]);
+const b = open("B", {transports: ["websocket"]});
+await b.subscribe(["room:7"], () => {}).ready;
+say(await next());
+b.close();
+say(await next());
+room.close();
+const errors = [];
+asks.on("error", ({error}) => errors.push(error.code));
+say(await asks.presence(["lobby"], () => {}).ready.catch((error) => error.code));
+say(errors);
+a.close();
+asks.close();
+"""
+
+
+@pytest.fixture(scope="module")
+def serve_options() -> tuple[str, ...]:
+    return (*LISTEN, "--tokens", "memory://", "--history", "memory://", "--presence", "room:*")
+
+
+@pytest.fixture(scope="module")
+def urls(process: Process) -> list[str]:
+    tcp = process.urls[0]
+    for token in "AB":
+        assert mist("token", "register", "room:*", token, "--host", tcp).returncode == 0
+        assert mist("token", "set-attr", token, f"user={token}", "--host", tcp).returncode == 0
+    assert mist("token", "register", "x,@room:*", "ASKS", "--host", tcp).returncode == 0
+    return process.urls
+
+
+@pytest.mark.parametrize("transport", ["websocket", "sse", "polling"])
+def test_a_list_then_who_joins_and_leaves(urls: list[str], transport: str) -> None:
+    module = (STATIC / "mist.js").as_uri()
+    said = run_script(SCRIPT, package="ws", module=module, urls=urls, transports=[transport])
+    assert said == [
+        [1, ["A"], ["A"], []],
+        [transport, 1, ["A"]],
+        [2, ["A", "B"], ["B"], []],
+        [1, ["A"], [], ["B"]],
+        "not_granted",
+        ["not_granted"],
+    ]
