@@ -7,9 +7,11 @@ is selected too. Of what would decide that, nothing has to be read: a kind tells
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Final
+
+import attrs
 
 from mist.errors import HistoryDamaged
 from mist.history.block import FewStored
@@ -26,6 +28,7 @@ __all__ = ["latest_page"]
 # In one page: some 10 ms of a thread's work, and others' reads come in between.
 _BLOCKS: Final = 32
 _BYTES: Final = 1024 * 1024  # of blocks read
+_STEP: Final = 256  # messages unpacked at a time, see `mist.history.block`
 _MANY: Final = 100  # kinds of messages of a key that are compared once, and not for each page
 
 
@@ -51,7 +54,8 @@ def latest_page(
     place = upto if place >= ids[-1] and len(ids) < most else min(place, upto)
     chosen = _Choice(tables, query, selection).of(found)
     if packed:
-        return Page([], place, place >= upto, [FewStored([each]) for each in chosen])
+        parts = [FewStored([each]) for stored in chosen for each in _divided(stored)]
+        return Page([], place, place >= upto, parts)
     return Page(chosen, place, place >= upto)
 
 
@@ -95,6 +99,17 @@ def _read(
         if not found:
             raise
     return found, place
+
+
+def _divided(stored: Stored) -> Iterator[Stored]:
+    """The same in parts that the event loop takes at once."""
+    entries, firsts = stored.entries, stored.firsts
+    if len(entries) <= _STEP:
+        yield stored
+        return
+    for start in range(0, len(entries), _STEP):
+        part = slice(start, start + _STEP)
+        yield attrs.evolve(stored, entries=entries[part], firsts=firsts[part])
 
 
 class _Choice:

@@ -77,6 +77,9 @@ async def test_a_page_is_bounded_and_says_where_to_go_on(history):
     assert sizes[0] == 64
     assert max(sizes) <= 1_000
     assert sum(sizes) == 3_000
+    page = await history.latest(query, after=1_500, packed=True)
+    steps = [sum(each.count for each in step) for step in page.unpack()]
+    assert max(steps) <= 256 < sum(steps)
     small = await history.latest(LatestQuery("k:*", lambda: None), limit=5)
     assert (small.count, small.after, small.complete) == (5, 5, False)
 
