@@ -21,6 +21,7 @@ from mist.pipeline.preflight import require_java
 from mist.pipeline.source.address import Address
 from mist.pipeline.source.client import Client
 from mist.pipeline.source.errors import ServerRefused
+from tests.java import use_quick_java
 from tests.pipeline.archives import Told, add_accounts, make_archive
 from tests.processes import environment, mist, serving
 
@@ -55,6 +56,7 @@ def java() -> None:
         require_java()
     except NotInstalled as error:
         pytest.skip(str(error))
+    use_quick_java()
 
 
 @pytest.fixture

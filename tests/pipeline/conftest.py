@@ -7,6 +7,7 @@ import pytest
 from mist.pipeline.errors import NotInstalled
 from mist.pipeline.preflight import require_java
 from mist.pipeline.session import end_session, make_session
+from tests.java import use_quick_java
 
 QUICK = {
     "spark.driver.memory": "1g",
@@ -22,6 +23,7 @@ def java() -> None:
         require_java()
     except NotInstalled as error:
         pytest.skip(str(error))
+    use_quick_java()
 
 
 @pytest.fixture(scope="session")
