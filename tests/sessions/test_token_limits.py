@@ -8,6 +8,7 @@ from trio.testing import MockClock
 
 from mist.attributes import Attributes
 from mist.auth import Enroll
+from mist.auth.issued import IssuedRecord
 from mist.auth.limits import check_limits, limit_of
 from mist.auth.opening import open_registry
 from mist.commands import SetAttributes
@@ -208,6 +209,21 @@ async def test_connections_are_counted_by_those_that_live(
     await two.aclose()
     assert not limits.is_full(record, count)
     assert limits.refusals == {"connections": 2}
+
+
+async def test_all_jwts_of_a_user_share_their_limits(hub: Hub, autojump_clock: MockClock) -> None:
+    sessions = []
+    for token in "abc":
+        attributes = Attributes(user="7", others={"rate": "2", "connections": "3"})
+        record = IssuedRecord("owner", token.encode(), TAGS, 0.0, attributes)
+        assert not hub.token_limits.is_full(record, hub.sessions.count)
+        session = session_of(hub, None)
+        session.adopt(record)
+        sessions.append(session)
+    assert hub.token_limits.is_full(record, hub.sessions.count)
+    for session in sessions * 4:
+        await session.receive(PUBLISH)
+    assert hub.broker.statistics().published == 4
 
 
 async def test_what_is_kept_is_bounded(
