@@ -183,12 +183,12 @@ class SessionTable:
         return quota
 
     def count(self, token: str) -> int:
-        """How many sessions of a token have not ended. O(sessions of the token).
+        """How many sessions of a token there are, those that are just ending included. O(1).
 
         Args:
             token: its registry id.
         """
-        return sum(session.ended is None for session in self._by_token.get(token, ()))
+        return len(self._by_token.get(token, ()))
 
     def of_token(self, token: str) -> list[ConnectedSession]:
         """The sessions of a token, oldest first.
