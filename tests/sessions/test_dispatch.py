@@ -31,6 +31,7 @@ from mist.commands import (
     Ping,
     Publish,
     PublishOnce,
+    Refused,
     Register,
     RegistryChange,
     RemoveTags,
@@ -61,6 +62,7 @@ from mist.errors import (
     NotSubscribed,
     PresenceOff,
     TokenNotFound,
+    TooManyRequests,
     Unauthorized,
 )
 from mist.message import TagSet
@@ -134,6 +136,7 @@ CASES = [
     Case(WatchPresence(A), Right.AUTHENTICATED, failed(PresenceOff)),
     Case(UnwatchPresence(A), Right.AUTHENTICATED, Done()),
     Case(Invalid(EmptyTag()), Right.AUTHENTICATED, failed(EmptyTag)),
+    Case(Refused(Who(), TooManyRequests()), Right.AUTHENTICATED, failed(TooManyRequests)),
     Case(Register("new", A), Right.ADMINISTERS, Done()),
     Case(Unregister(TOKEN), Right.ADMINISTERS, Done()),
     Case(Revoke(TOKEN), Right.ADMINISTERS, Done()),

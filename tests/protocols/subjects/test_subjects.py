@@ -707,7 +707,7 @@ def test_the_greeting_says_what_a_client_wants_to_know() -> None:
         (4008, b"", b"-ERR 'Slow Consumer'\r\n"),
         (4401, b"", b"-ERR 'User Authentication Revoked'\r\n"),
         (4408, b"-ERR 'Authentication Timeout'\r\n", b"-ERR 'Stale Connection'\r\n"),
-        (4429, b"-ERR 'maximum connections exceeded'\r\n", b""),
+        (4429, b"-ERR 'maximum connections exceeded'\r\n", b"-ERR 'Too many requests'\r\n"),
         (1001, b"", b""),
         (1006, b"", b""),
     ],
