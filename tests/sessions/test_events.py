@@ -218,6 +218,40 @@ async def test_no_token_is_told_by_other_subscriptions(server: Server, greedy: N
     assert answer.json()["messages"] == []
 
 
+async def test_no_token_is_told_by_latest_values_or_other_dialects(
+    tmp_path: Path, server_settings: dict[str, Any]
+) -> None:
+    async with running(tmp_path, **server_settings, latest=("mist:*", "room:*")) as server:
+        await give(server, "greedy", *GRANTS, "room:*", "/", ".>", user="7")
+        headers = {"X-Auth-Token": "greedy"}
+        async with present(server, "greedy", "room:7"):
+            await until_stored(server, "occupied", 1)
+            for tag, status in (("mist:occupied", 403), ("room:7", 200)):
+                path = f"/v1/messages?tags={tag}&latest=mist:*"
+                answer = await request(server, "GET", path, headers=headers)
+                assert answer.status == status
+                assert status != 200 or answer.json()["messages"] == []
+            async with browse(server, "greedy") as page:
+                since = {"latest": "mist:*"}
+                told = await page.ask("subscribe", tags=["mist:occupied"], since=since)
+                assert told["error"] == "not granted by the token"
+            async with talk(server, 3) as nats:
+                connect = {"verbose": False, "auth_token": "greedy"}
+                await nats.line()
+                await nats.send(f"CONNECT {json.dumps(connect)}\r\nSUB > 1\r\nPING\r\n".encode())
+                assert await nats.line() == b"PONG\r\n"
+                async with talk(server) as other:
+                    await other.ask(b"")
+                    await until_stored(server, "connected", 4)
+                await nats.send(b"PUB mist:connected 1\r\nx\r\nPING\r\n")
+                found = b""
+                while not found.endswith(b"PONG\r\n"):
+                    found += await nats.line()
+                assert b'"event"' not in found
+            stored = await events_of(server, "connected")
+            assert all(each["event"] == "connected" for each in stored)
+
+
 async def test_no_token_may_publish_them(server: Server, greedy: None) -> None:
     headers = {"X-Auth-Token": "greedy"}
     for tags in (["mist:connected"], ["mist:occupied", "mist:tag:room:7"], ["x", "mist:x"]):
