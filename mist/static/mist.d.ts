@@ -290,12 +290,18 @@ export interface TokenOptions extends CommonOptions {
 }
 
 export interface GetTokenOptions extends CommonOptions {
-  /** Called for each attempt to connect, and by `refresh`. */
+  /** Called for each attempt to connect, by `refresh`, and before a JWT expires. */
   getToken: () => string | Promise<string>;
   token?: undefined;
 }
 
-export type ConnectOptions = TokenOptions | GetTokenOptions;
+export interface TokenFunctionOptions extends CommonOptions {
+  /** As `getToken`. */
+  token: () => string | Promise<string>;
+  getToken?: undefined;
+}
+
+export type ConnectOptions = TokenOptions | GetTokenOptions | TokenFunctionOptions;
 
 /**
  * Connect, and reconnect until `close` or an error that reconnecting can't fix.

@@ -52,6 +52,8 @@ const MAX_PUBLISH_FRAME = 120_000; // bytes of one; what is longer goes over HTT
 const PUBLISH_TIMEOUT = 30; // by default
 const POLL_PRESENCE = 5; // between two questions, where no stream works
 const RETRY_PUBLISH = 1; // after the server was unable to, on a connection that goes on
+const RENEW_AFTER = 0.8; // of a JWT's life, another token is asked for
+const LONGEST_TIMER = 2 ** 31 - 1; // ms; a longer one would come at once
 const TRANSPORTS = ["websocket", "sse", "polling"]; // best first
 
 /** An error of the client. `code` is stable. */
@@ -896,6 +898,22 @@ function base64url(text) {
   return btoa(bytes.join("")).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 }
 
+/** Seconds for which a JWT is good from now on; null for any other token. */
+function lifetime(token) {
+  const [, payload, signature] = token.split(".");
+  if (signature === undefined) return null;
+  try {
+    const {exp, iat} = JSON.parse(atob(payload.replaceAll("-", "+").replaceAll("_", "/")));
+    const left = exp - Date.now() / 1000;
+    // This machine's clock may be wrong. A new token is good for as long as its issuer says.
+    const whole = Number.isFinite(iat) ? exp - iat : left;
+    const found = left > 0 ? Math.min(left, whole) : whole;
+    return Number.isFinite(found) && found > 0 ? found : null;
+  } catch {
+    return null;
+  }
+}
+
 /** JSON frames; requests and replies are correlated by a `ref`. */
 class WebSocketTransport extends Transport {
   pipelines = true;
@@ -1599,6 +1617,8 @@ class Client {
   #closing = new AbortController();
   #wake = () => {};
   #failures = 0; // in a row
+  #renewal; // the timer that has another token asked for
+  #renewed = null; // the token that it is set for
   #opened = deferred(); // settles when it is open the next time
   #subscribing = false; // a subscribe is scheduled
   #onHint = (event) => this.#hinted(event.type === "online");
@@ -1763,7 +1783,24 @@ class Client {
     if (typeof found !== "string") {
       throw new Failure("no_token", "getToken did not return a string");
     }
+    if (getToken && token === undefined) this.#renewBefore(found);
     return found;
+  }
+
+  /** Get another token before this one expires, if it is a JWT. Else, or if that fails, the server
+   *  ends the connection then, and the next one begins with another token. */
+  #renewBefore(token) {
+    if (token === this.#renewed) return; // there is no newer one
+    this.#renewed = token;
+    clearTimeout(this.#renewal);
+    const seconds = lifetime(token);
+    if (seconds === null) return;
+    const ms = Math.min(1000 * Math.max(1, RENEW_AFTER * seconds), LONGEST_TIMER);
+    this.#renewal = setTimeout(() => {
+      if (this.#state === "open") this.refresh().catch(() => {});
+      else this.#renewed = null;
+    }, ms);
+    this.#renewal.unref?.(); // Node need not wait for it
   }
 
   /** Serve on a transport until it ends; returns why. Moves to a better one that opens. */
@@ -1850,6 +1887,7 @@ class Client {
   #end(error) {
     if (this.#state === "closed") return;
     this.#closing.abort();
+    clearTimeout(this.#renewal);
     this.#transport = this.#name = null;
     globalThis.removeEventListener?.("online", this.#onHint);
     globalThis.document?.removeEventListener("visibilitychange", this.#onHint);
@@ -2025,6 +2063,9 @@ function parseSince(since) {
  * @returns {Client}
  */
 export function connect(url, options = {}) {
+  if (typeof options.token === "function") {
+    options = {...options, token: undefined, getToken: options.token};
+  }
   const {token, getToken} = options;
   if (typeof token !== "string" && typeof getToken !== "function") {
     throw new TypeError("a token or getToken is required");

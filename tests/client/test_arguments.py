@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from mist.client import AccessDenied, BadArgument, Client, ConnectError
-from mist.client.arguments import payload, tag_set, token_text
+from mist.client.arguments import credential_text, payload, tag_set, token_text
 from mist.errors import DataTooLong, EmptyTag, InvalidTag, InvalidToken, TooManyTags
 from mist.message import ASK, GRANT, PUBLISH, TagUse, check_tag, explain_invalid_tag
 from tests.client.loops import connect
@@ -178,3 +178,12 @@ async def test_where_no_host_is_it_does_not_ask() -> None:
             pass
     assert "no-such-host.invalid:1445: " in str(caught.value)
     assert "mist serve" not in str(caught.value)
+
+
+def test_a_token_to_log_in_with_may_be_a_jwt() -> None:
+    for text in ("T", "ä", "x" * 255, "e" * 256, "e" * 8_192):
+        assert credential_text(text) == text
+    for text in ("", "a b", "e" * 8_193, "e" * 300 + " ", "e" * 300 + "\n", "ä" * 200):
+        with pytest.raises(InvalidToken) as caught:
+            credential_text(text)
+        assert "eee" not in str(caught.value)
