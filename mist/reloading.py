@@ -40,9 +40,13 @@ RELOADED: Final = frozenset(
         *("max_subscription_tags", "max_token_tags"),
         *("request_rate", "token_rate"),
         *("outbox_bytes", "outbox_messages", "slow_consumer"),
+        *("keep", "keep_age", "keep_bytes"),
     }
 )
 """Fields of Settings that take effect without a restart."""
+
+_OF_SEALING: Final = frozenset({"keep", "keep_age", "keep_bytes"})
+"""Those of them that an archive is sealed by: with one, they need a restart."""
 
 _READ_SECONDS: Final = 10.0  # a secret may be in a pipe, which nobody writes to again
 _WATCH_SECONDS: Final = 5.0
@@ -118,10 +122,8 @@ def settle(read: Callable[[], Config], before: Config) -> tuple[Config, Config]:
     stays, for one.
     """
     wanted = read()
-    names = (each.name for each in attrs.fields(Config) if each.init)
-    return wanted, attrs.evolve(
-        before, **{name: getattr(wanted, name) for name in names if name in RELOADED}
-    )
+    names = RELOADED if before.archive is None else RELOADED - _OF_SEALING
+    return wanted, attrs.evolve(before, **{name: getattr(wanted, name) for name in names})
 
 
 def changes(before: Config, after: Config) -> list[str]:

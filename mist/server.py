@@ -160,7 +160,7 @@ class Server:
                     partial(
                         run_maintenance,
                         sequencer.history,
-                        config.policy,
+                        lambda: self.config.policy,
                         clock=sequencer.now,
                         sealed=sealed,
                         forget_keys=sequencer.forget_keys,

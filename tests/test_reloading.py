@@ -116,6 +116,16 @@ async def test_other_limits_hold_then(server: Server) -> None:
     assert response.status == 413
 
 
+async def test_another_retention_holds_but_for_what_an_archive_is_sealed_by(tmp_path: Path) -> None:
+    async with running(tmp_path, history="memory://", listen=listeners("tcp")) as server:
+        assert await reload(server, keep_bytes=1 << 20) == Reloaded(("keep_bytes",), ())
+        assert server.config.policy.max_bytes == 1 << 20
+    before = load({"archive": "archive"})
+    wanted, effective = settle(lambda: load({"archive": "archive", "keep_bytes": "1MiB"}), before)
+    assert effective == before
+    assert changes(effective, wanted) == ["keep_bytes"]
+
+
 async def test_a_bad_setting_changes_nothing(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:

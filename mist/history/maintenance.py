@@ -26,7 +26,7 @@ _STEPS: Final = 50  # of compaction in a row
 
 async def run_maintenance(
     history: History,
-    policy: Policy,
+    policy: Policy | Callable[[], Policy],
     *,
     interval: float = 10.0,
     sweep_interval: float = 600.0,
@@ -40,6 +40,7 @@ async def run_maintenance(
     retention is what frees some.
 
     Args:
+        policy: of retention; or what tells the one that holds now.
         interval: seconds between two passes of retention.
         sweep_interval: seconds between two passes that also check again what rules have kept.
         clock: Unix seconds.
@@ -56,12 +57,13 @@ async def run_maintenance(
             trimming = trio.current_time() >= next_trim
             if trimming:
                 next_trim = trio.current_time() + interval
+                current = policy if isinstance(policy, Policy) else policy()
                 if sealed is not None:
-                    policy = attrs.evolve(policy, sealed=sealed())
+                    current = attrs.evolve(current, sealed=sealed())
                 sweep = trio.current_time() >= next_sweep
                 now = clock()  # once, or a leap between two looks at it would not be noticed
                 await _note_clock(history, read_clock(now, boot))
-                if await _trim(history, policy, now, sweep=sweep):
+                if await _trim(history, current, now, sweep=sweep):
                     compacted = -1  # there is free space to return
                 while await forget(clock() - KEY_SECONDS, MAX_KEYS, MAX_KEYS_OF_OWNER):
                     pass

@@ -28,23 +28,23 @@ def test_a_server_takes_its_settings_again(tmp_path: Path) -> None:
         assert sock.recv(100) == b"pong\n"
         manager.wait_for("READY=1")
 
-        file.write_text('log_level = "debug"\nsecret = "another-secret"\nkeep_age = "1d"\n')
+        file.write_text('log_level = "debug"\nsecret = "another-secret"\ndurability = "process"\n')
         server.popen.send_signal(signal.SIGHUP)
         line = line_of(server, "settings are reloaded")
         assert "'secret', 'log_level'" in line
         assert "another-secret" not in line
-        assert "keep_age" in line_of(server, "need a restart")
+        assert "durability" in line_of(server, "need a restart")
         manager.wait_for("RELOADING=1")
         manager.wait_for("READY=1")
 
         done = mist("reload", "--data", str(data))
         assert (done.returncode, done.stdout) == (
             0,
-            "changed: nothing\nneeds a restart: keep_age\n",
+            "changed: nothing\nneeds a restart: durability\n",
         )
 
         done = mist("reload", "--data", str(data), "--json")
-        assert json.loads(done.stdout) == {"changed": [], "needs_restart": ["keep_age"]}
+        assert json.loads(done.stdout) == {"changed": [], "needs_restart": ["durability"]}
 
         file.write_text("max_dada = 7\n")
         done = mist("reload", "--data", str(data))

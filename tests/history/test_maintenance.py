@@ -27,6 +27,18 @@ async def test_it_trims_and_joins(history, autojump_clock, nursery):
     assert statistics.blocks < 50
 
 
+async def test_another_policy_holds_from_the_next_pass_on(history, autojump_clock, nursery):
+    for number in range(100):
+        await history.append([one("a", time=number)])
+    policies = [Policy(max_age=50)]
+    nursery.start_soon(lambda: run_maintenance(history, lambda: policies[-1], clock=lambda: 100.0))
+    await trio.sleep(20)
+    assert (await history.statistics()).messages == 50
+    policies.append(Policy(max_age=1))
+    await trio.sleep(20)
+    assert (await history.statistics()).messages < 50  # blocks go whole, and some are joined
+
+
 async def test_it_forgets_keys_after_a_day(history, autojump_clock, nursery):
     day = 24 * 3600
     for number in range(3):
