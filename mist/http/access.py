@@ -17,7 +17,7 @@ from mist.config import Listen
 from mist.http.problems import Problem
 from mist.http.rates import Rates, too_often
 from mist.sessions.hub import Hub
-from mist.transports.forwarding import is_forwarded
+from mist.transports.forwarding import FORWARDING, is_forwarded
 from mist.turns import Account
 
 __all__ = ["Access", "Caller"]
@@ -26,6 +26,7 @@ _BEARER: Final = "bearer "
 _TOKEN: Final = b"x-auth-token"  # a header, not a token
 _ANYWHERE: Final = Login()  # a registered token is good wherever it is presented
 _CREDENTIALS: Final = frozenset({b"authorization", _TOKEN})
+_LOOKED_AT: Final = _CREDENTIALS | FORWARDING
 
 
 @attrs.frozen
@@ -83,7 +84,9 @@ class Access:
                 after a delay), or a token exceeds its rate limit (429).
         """
         headers: list[tuple[bytes, bytes]] = request.scope["headers"]
-        found = [header for header in headers if header[0] in _CREDENTIALS]
+        # Mostly there is none of these: one look at each header, then, and no other.
+        told = [header for header in headers if header[0] in _LOOKED_AT]
+        found = [header for header in told if header[0] in _CREDENTIALS]
         if len(found) > 1:
             raise Problem(400, "two_credentials", "give one credential")
         if found:
@@ -98,7 +101,7 @@ class Access:
             return caller
         if self._hub.needs_secret:
             raise _unauthorized("give the secret or a token")
-        if not _is_local(request):
+        if told or not _is_local(request):
             raise _unauthorized("give a token")
         return Caller(None)
 
@@ -109,7 +112,8 @@ class Access:
             Problem: as `caller`; or it has only a token (403); or no client can be a service,
                 since there is no secret and the listener is not on loopback (403).
         """
-        if not (self._hub.needs_secret or _is_local(request) or "x-auth-token" in request.headers):
+        is_local = _is_local(request) and not is_forwarded(request.scope["headers"])
+        if not (self._hub.needs_secret or is_local or "x-auth-token" in request.headers):
             detail = "without a secret the server allows this on loopback only"
             raise Problem(403, "loopback_only", detail)
         caller = await self.caller(request)
@@ -222,16 +226,14 @@ class Access:
 
 
 def _is_local(request: Request) -> bool:
-    """Whether a request is from this machine, as far as can be told.
+    """Whether a request is from this machine, unless a proxy here has passed it on.
 
-    What a proxy here passes on, anybody may have asked for; and a page may have a name of its own
-    resolve to this machine (DNS rebinding).
+    Not under a name that isn't the server's: a page may have its own resolve to this machine (DNS
+    rebinding).
     """
     state = request.scope["state"]
     listen: Listen = state["listen"]
-    return (
-        listen.is_local and "other_name" not in state and not is_forwarded(request.scope["headers"])
-    )
+    return listen.is_local and "other_name" not in state
 
 
 def _text(value: str) -> str:

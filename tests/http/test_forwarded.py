@@ -5,6 +5,7 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
@@ -267,6 +268,17 @@ async def test_what_was_passed_on_is_no_service_without_a_secret(server: Server,
         server, "POST", "/v1/messages", {**headers, "X-Auth-Token": "T"}, json=body
     )
     assert found.status == 202
+
+
+async def test_a_reload_changes_who_is_trusted_and_by_which_names(server: Server) -> None:
+    headers = {**FROM, "X-Forwarded-Host": "other.example"}
+    for names, proxies, expected in (
+        (("other.example",), TRUSTED, 200),
+        ((), TRUSTED, 421),
+        ((), (), 200),  # by its own name
+    ):
+        server.configure(attrs.evolve(server.config, server_names=names, trusted_proxies=proxies))
+        assert (await get(server, headers)).status == expected
 
 
 async def test_who_connects_to_a_unix_socket_is_a_proxy(tmp_path: Path) -> None:
