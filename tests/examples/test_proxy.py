@@ -49,14 +49,12 @@ class Site:
     """A proxy, and mist behind it.
 
     Attributes:
-        kind: `nginx` or `caddy`.
         url: of the proxy, without a path.
         process: mist.
         context: with which the proxy's certificate is trusted.
         reload: has the proxy read its configuration again, and returns once it is in effect.
     """
 
-    kind: str
     url: str
     process: Process
     context: ssl.SSLContext
@@ -93,25 +91,30 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
 def site(
     request: pytest.FixtureRequest, process: Process, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:
-    kind = request.param
+    folder = tmp_path_factory.mktemp(request.param)
+    upstream = process.urls[1].removeprefix("http://")
+    with proxy(request.param, folder, upstream) as (url, reload):
+        context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+        yield Site(url, process, context, reload)
+
+
+@contextmanager
+def proxy(kind: str, folder: Path, upstream: str) -> Iterator[tuple[str, Any]]:
+    """A proxy with a certificate that Node trusts meanwhile: its URL, and what reloads it."""
     if shutil.which(kind) is None:
         assert os.environ.get("CI") != "true", f"in CI there has to be {kind}"
         pytest.skip(f"no {kind}; Debian: apt-get install nginx-light caddy")
-    folder = tmp_path_factory.mktemp(kind)
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
     issued = authority.issue_cert("localhost")
     issued.private_key_pem.write_to_path(str(folder / "key"))
     issued.cert_chain_pems[0].write_to_path(str(folder / "pem"))
-    context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
     port = free_port()
-    upstream = process.urls[1].removeprefix("http://")
-    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+    run = {"nginx": nginx, "caddy": caddy}[kind]
+    with pytest.MonkeyPatch.context() as patch, run(folder, port, upstream) as reload:
         patch.setenv("NODE_EXTRA_CA_CERTS", str(folder / "ca.pem"))
-        run = {"nginx": nginx, "caddy": caddy}[kind]
-        reload = stack.enter_context(run(folder, port, upstream))
         wait_until(lambda: answers(port))
-        yield Site(kind, f"https://localhost:{port}", process, context, reload)
+        yield f"https://localhost:{port}", reload
 
 
 def answers(port: int) -> bool:
@@ -299,22 +302,13 @@ def test_a_reload_of_the_proxy_loses_nothing(site: Site) -> None:
         assert list(running) == []
 
 
-def test_mist_drains_behind_the_proxy(site: Site, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["nginx", pytest.param("caddy", marks=pytest.mark.slow)])
+def test_mist_drains_behind_the_proxy(kind: str, tmp_path: Path) -> None:
     """A WebSocket is closed as going away, and a client goes on at the server that comes next."""
-    with ExitStack() as stack:
-        folder = tmp_path / site.kind
-        folder.mkdir()
-        for name in ("pem", "key"):
-            source = Path(os.environ["NODE_EXTRA_CA_CERTS"]).parent / name
-            shutil.copy(source, folder / name)
-        ports = [free_port() for _ in range(3)]
-        listen = [f"tcp://127.0.0.1:{ports[0]}", f"http://127.0.0.1:{ports[1]}"]
-        options = [each for url in listen for each in ("--listen", url)]
-        options += ["--trusted-proxy", "127.0.0.1", "--secret", SECRET]
-        run = {"nginx": nginx, "caddy": caddy}[site.kind]
-        stack.enter_context(run(folder, ports[2], f"127.0.0.1:{ports[1]}"))
-        wait_until(lambda: answers(ports[2]))
-        url = f"https://localhost:{ports[2]}"
+    tcp, http = free_port(), free_port()
+    listen = ("--listen", f"tcp://127.0.0.1:{tcp}", "--listen", f"http://127.0.0.1:{http}")
+    options = (*listen, "--trusted-proxy", "127.0.0.1", "--secret", SECRET)
+    with proxy(kind, tmp_path, f"127.0.0.1:{http}") as (url, _), ExitStack() as stack:
         script = """
           const client = open({transports: ["websocket"]});
           const got = taken(client, 2);
@@ -328,7 +322,7 @@ def test_mist_drains_behind_the_proxy(site: Site, tmp_path: Path) -> None:
           assert.deepEqual(await got, ["before", "after"]);
           client.close();
         """
-        with serving(folder / "data", *options) as first:
+        with serving(tmp_path / "data", *options) as first:
             register = ("token", "register", "a,>a", "T", "--host", first.urls[0])
             assert mist(*register, MIST_SECRET=SECRET).returncode == 0
             module = (STATIC / "mist.js").as_uri()
@@ -338,7 +332,7 @@ def test_mist_drains_behind_the_proxy(site: Site, tmp_path: Path) -> None:
             assert running.next() == "open"
             assert first.stop() == 0
             began = time.monotonic()
-            with serving(folder / "data", *options):
+            with serving(tmp_path / "data", *options):
                 told = list(running)
             assert time.monotonic() - began < 60
             assert told[0] == "going_away"
