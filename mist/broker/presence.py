@@ -106,16 +106,22 @@ NOBODY: Final = Seen(0, {})
 class _Attendance:
     """The subscribers of one group that are present, with when they came.
 
-    A lone one is held without a dict: a hundred thousand sessions may have a room each.
+    A lone one is held without a dict, and a lone tag without a set: a hundred thousand sessions
+    may have a room each.
     """
 
-    __slots__ = ("_lone", "_many", "_since", "tags")
+    __slots__ = ("_lone", "_many", "_since", "_tags")
 
     def __init__(self, tags: TagSet) -> None:
-        self.tags = tags  # those under presence
+        self._tags: str | TagSet = next(iter(tags)) if len(tags) == 1 else tags
         self._lone: _Present | None = None
         self._since = 0.0
         self._many: dict[_Present, float] | None = None
+
+    @property
+    def tags(self) -> TagSet:
+        """Those under presence."""
+        return frozenset((self._tags,)) if isinstance(self._tags, str) else self._tags
 
     def __len__(self) -> int:
         return int(self._lone is not None) if self._many is None else len(self._many)
@@ -314,6 +320,8 @@ class Presence:
             if fewest is None or len(each) < len(fewest):
                 fewest = each
         candidates = list(fewest or ())
+        if len(tags) == 1:
+            return candidates
         found: list[_Attendance] = []
         for start in range(0, len(candidates), _STEP):
             if start:
