@@ -63,6 +63,7 @@ __all__ = [
     "TokenExists",
     "TokenExpired",
     "TokenNotFound",
+    "TokenRevoked",
     "TooManyConnections",
     "TooManyMatches",
     "TooManyRequests",
@@ -253,6 +254,13 @@ class TokenExpired(CommandError):
 
     code = "token_expired"
     message = "Token expired"
+
+
+class TokenRevoked(CommandError):
+    """The session's token was revoked, so that the session ends."""
+
+    code = "token_revoked"
+    message = "Token revoked"
 
 
 class TooManyRequests(CommandError):

@@ -6,10 +6,10 @@ Which one, the first bytes may tell (`mist.transports.dialects`); after them nob
 import trio
 
 from mist.commands import Invalid
-from mist.errors import TokenExpired
+from mist.errors import TokenExpired, TokenRevoked
 from mist.replies import Failed
 from mist.sessions.authenticating import Credential
-from mist.sessions.close_reason import DISCONNECTED, TOKEN_EXPIRED, CloseReason
+from mist.sessions.close_reason import DISCONNECTED, TOKEN_EXPIRED, TOKEN_REVOKED, CloseReason
 from mist.sessions.dispatch import CommandSession
 from mist.sessions.hub import Hub
 from mist.transports.connection import Connection
@@ -74,8 +74,8 @@ class TcpTransport(Transport):
                 session.end(CloseReason(4408, "no auth in time"))
             session.end(DISCONNECTED)
             assert session.ended is not None
-            if session.ended is TOKEN_EXPIRED:
-                error = TokenExpired()
+            if session.ended in (TOKEN_EXPIRED, TOKEN_REVOKED):
+                error = TokenExpired() if session.ended is TOKEN_EXPIRED else TokenRevoked()
                 session.outbox.reply(session.protocol.reply(Invalid(error), Failed(error)))
             await connection.finish(session.ended.grace, linger=session.ended is not DISCONNECTED)
         finally:

@@ -396,3 +396,22 @@ async def test_a_ticket_dies_with_its_jwt(server: Server) -> None:
     await trio.sleep(0.7)
     path = f"/v1/poll?tags=urgent&timeout=0&ticket={ticket}"
     assert (await request(server, "GET", path, page)).status == 401
+
+
+async def test_a_storm_of_forged_jwts_is_refused_and_counted_and_others_are_served(
+    server: Server,
+) -> None:
+    async with WAYS["frames"](server, ALL, token()) as receive:
+        with trio.fail_after(30):
+            async with trio.open_nursery() as storm:
+                for number in range(60):
+                    storm.start_soon(refused_header, server, token("other", jti=str(number)))
+                    forged = sign(claims(jti=str(number)), "other", {"kid": "rsa"})
+                    storm.start_soon(refused_header, server, forged)
+                for number in range(20):
+                    await publish_http(server, ALL, str(number), "")
+                    assert await receive() == str(number)
+    [authority] = server.hub.credentials.authorities
+    counts = authority.counts["jwt"]
+    assert (counts["accepted"], counts["signature"], counts["key"]) == (1, 60, 60)
+    assert authority.counts["jwks"] == {"unchanged": 1}

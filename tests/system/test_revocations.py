@@ -81,7 +81,7 @@ async def test_a_line_ends_when_its_jwt_is_revoked(server: Server) -> None:
 
             @nursery.start_soon
             async def session() -> None:
-                assert await ended_lines(server, token(jti="t1")) == ""
+                assert await ended_lines(server, token(jti="t1")) == "error Token revoked\n"
 
             await until(lambda: any(each.record for each in server.hub.sessions))
             await revoke(server, "jti", "t1")
