@@ -385,6 +385,7 @@ REFUSED = {
     "POST /v1/log/erase": "/v1/log/erase",
     "POST /v1/log/seal": "/v1/log/seal",
     "GET /v1/nodes": "/v1/nodes",
+    "POST /v1/revocations": "/v1/revocations",
     "GET /v1/stats": "/v1/stats",
     "GET /v1/subscriptions": "/v1/subscriptions",
     "GET /v1/tags": "/v1/tags",
