@@ -9,10 +9,11 @@ import trio.testing
 from mist.attributes import Attributes
 from mist.audience import Audience
 from mist.bus import Bus
-from mist.commands import AddTags, Register, RemoveTags, SetAttributes, Unregister
+from mist.commands import AddTags, Register, RemoveTags, SetAttributes, SetTerms, Unregister
 from mist.errors import HistoryUnavailable
 from mist.history import Erasure
 from mist.message import Envelope
+from mist.terms import Terms
 from tests.http.bus.polls import (
     FORM,
     PLAIN,
@@ -484,6 +485,21 @@ async def test_chunked_poll_of_a_revoked_token_ends(server):
         assert await chunked.chunk() == []
         await server.hub.registry.execute([Unregister(TOKEN)])
         assert await chunked.ended()
+
+
+async def test_polls_of_a_token_that_expires_end(server, monkeypatch):
+    monkeypatch.setattr("mist.sessions.expiry._LOOK", 0.01)
+    hub = server.hub
+    await hub.registry.execute([SetTerms(TOKEN, Terms(hub.now() + 3_600))])
+    async with connect(server) as client, Polling(server, {"/foo": 0}) as chunked:
+        assert await chunked.chunk() == []
+        path = "/message-bus/c2/poll"
+        await client.send_request("POST", path, {**WITH_TOKEN, **PLAIN}, json={"/foo": 0})
+        await until(lambda: len(hub.expiry) == 2)
+        hub.registry.now = hub.expiry._now = lambda: 4e9
+        assert (await client.receive_head()).status == 401
+        assert await chunked.ended()
+    assert (await ask(server, {"/foo": 0})).status == 401
 
 
 async def test_channel_that_is_taken_from_a_token_is_told_no_more(server):
