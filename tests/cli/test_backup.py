@@ -53,7 +53,7 @@ def stored(url: str, acknowledged: list[int]) -> Iterator[None]:
 
 def numbers(url: str, count: int) -> list[int]:
     """The first messages that are kept."""
-    with sync.connect(url) as client, client.subscribe(["a"], since=0) as messages:
+    with sync.connect(url) as client, client.subscribe(["a"], since=0, timeout=60) as messages:
         return [int(next(messages).text) for _ in range(count)]
 
 

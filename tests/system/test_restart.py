@@ -92,6 +92,7 @@ def test_a_restart_refuses_no_connection_and_loses_nothing(tmp_path: Path) -> No
                         each.acknowledged < count + 20
                         for each, count in zip(publishers, before, strict=True)
                     ):
+                        assert server.popen.poll() is None, "the server has ended"
                         stop.wait(0.01)
                     if restart == RESTARTS - 1:
                         stop.set()
@@ -112,7 +113,10 @@ def test_a_restart_refuses_no_connection_and_loses_nothing(tmp_path: Path) -> No
 def check(url: str, publishers: list[Publisher]) -> None:
     for each in publishers:
         assert each.refused == 0
-        with sync.connect(url) as client, client.subscribe([each.tag], since=0) as messages:
+        with (
+            sync.connect(url) as client,
+            client.subscribe([each.tag], since=0, timeout=60) as messages,
+        ):
             found: list[int] = []
             while len(set(found)) < each.acknowledged:
                 found.append(int(next(messages).text))

@@ -59,7 +59,10 @@ def test_a_server_has_all_that_a_former_one_left(tmp_path: Path, name: str) -> N
     kept = COUNT + len(ROOM) + 1
     with serving(data, *OPTIONS) as server:
         tcp = server.urls[0]
-        with sync.connect(tcp) as client, client.subscribe(["order"], since=0) as messages:
+        with (
+            sync.connect(tcp) as client,
+            client.subscribe(["order"], since=0, timeout=60) as messages,
+        ):
             for number in range(COUNT):
                 tags, text = message(number)
                 found = next(messages)
@@ -68,7 +71,10 @@ def test_a_server_has_all_that_a_former_one_left(tmp_path: Path, name: str) -> N
                     tags.split(","),
                     text,
                 )
-        with sync.connect(tcp) as client, client.subscribe(["/room"], since=0) as messages:
+        with (
+            sync.connect(tcp) as client,
+            client.subscribe(["/room"], since=0, timeout=60) as messages,
+        ):
             assert [next(messages).text for _ in ROOM] == ROOM
         with sync.connect(tcp) as client:
             assert client.store(["order", "eu"], "new") == kept + 1
