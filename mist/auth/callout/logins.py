@@ -163,6 +163,9 @@ class LoginCallout:
                 await self._ask(key, known.text, known.login)
             except RegistryUnavailable:
                 await trio.sleep(_RETRY)
+            except Exception:  # a mistake of ours; the sessions end in time
+                log.exception("a session could not be given another record")
+                break
         if self._known.get(key) is known:
             self._due.set(key, known.until)
 

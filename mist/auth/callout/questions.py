@@ -132,6 +132,9 @@ class Questions:
                     question.answer = await self._post(body)
         except WebError as error:
             question.failure = error.reason
+        except Exception:  # whatever a foreign server brings about, this one goes on
+            question.failure = "error"
+            log.exception("a question failed")
         finally:
             del self._asked[key]
             self._note(question)

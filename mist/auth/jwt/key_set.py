@@ -183,7 +183,11 @@ class KeySet:
             self._fetched.notify()
 
     async def _fetch(self, source: Source) -> None:
-        changed = await source.fetch()
+        try:
+            changed = await source.fetch()
+        except Exception:  # whatever a foreign server brings about, this one goes on
+            log.exception("a JWKS could not be fetched", extra={"jwks": source.name})
+            changed = None
         self.fetches["failed" if changed is None else "changed" if changed else "unchanged"] += 1
         self.generation += bool(changed)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import trio
 
-from mist.auth.web import Web, WebError
+from mist.auth.web import Web
 
 Says = Callable[[dict[str, Any]], Any]
 
@@ -44,7 +44,7 @@ class Backend(Web):
         finally:
             self._now -= 1
         found = self.says(question)
-        if isinstance(found, WebError):
+        if isinstance(found, Exception):
             raise found
         if isinstance(found, int):
             return found, b""

@@ -100,6 +100,7 @@ async def test_so_many_are_asked_at_a_time_and_the_others_wait_a_second_at_most(
         (b'{"ttl":1e999}', "malformed"),
         (WebError("connection", "refused"), "connection"),
         (WebError("size", "too long"), "size"),
+        (RuntimeError("of a library"), "error"),
     ],
 )
 async def test_what_is_no_answer_is_counted(

@@ -22,7 +22,7 @@ class Pages(Web):
         asked: how often it was.
     """
 
-    def __init__(self, text: bytes | WebError) -> None:
+    def __init__(self, text: bytes | Exception) -> None:
         self.text = text
         self.asked = 0
         self.seconds = 0.0
@@ -31,7 +31,7 @@ class Pages(Web):
     async def ask(self, *args: object, **options: object) -> tuple[int, bytes]:
         self.asked += 1
         await trio.sleep(self.seconds)
-        if isinstance(self.text, WebError):
+        if isinstance(self.text, Exception):
             raise self.text
         return self.status, self.text
 
@@ -244,3 +244,17 @@ async def test_a_server_that_is_not_there_is_no_mistake_of_ours() -> None:
     async with Web(2, proxies=False) as web:
         with pytest.raises(WebError, match="ConnectError"):
             await web.ask("GET", "http://127.0.0.1:1/", seconds=2, most=1_000)
+
+
+async def test_a_mistake_costs_one_fetch(
+    autojump_clock: MockClock, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
+) -> None:
+    web = Pages(RuntimeError("of a library"))
+    keys = key_set(web)
+    nursery.start_soon(keys.run)
+    await trio.sleep(0.5)
+    assert keys.fetches == {"failed": 1}
+    assert "could not be fetched" in caplog.text
+    web.text = jwks("rsa")
+    await trio.sleep(5)
+    assert keys.find("rsa", "RS256")
