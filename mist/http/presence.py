@@ -14,12 +14,12 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive
 
 from mist.errors import CommandError, EmptyTag, NotGranted, PresenceOff
 from mist.http.bodies import answer
 from mist.http.context import Context
-from mist.http.exchange import HandedOver, HandsOver
+from mist.http.event_streams import EventStream
 from mist.http.openapi import (
     CLIENT,
     EITHER,
@@ -29,21 +29,16 @@ from mist.http.openapi import (
     Parameter,
 )
 from mist.http.queries import TAGS, Query
-from mist.http.streams import HEADERS
 from mist.http.subscribers import (
     REFUSED,
     StreamSession,
-    authenticated,
     disconnected,
-    open_stream,
-    refusal_of,
     subscriber_route,
 )
 from mist.message import ASK, Limits, TagSet, parse_tag_list
-from mist.protocols.event_forms import end_event, notice_event
+from mist.protocols.event_forms import notice_event
 from mist.protocols.presence_forms import as_fields
 from mist.replies import PresenceEnded
-from mist.sessions.close_reason import DISCONNECTED
 from mist.sessions.presence import PresenceService
 from mist.sessions.session import Notice
 
@@ -94,69 +89,33 @@ def _service(context: Context) -> PresenceService:
     return context.hub.presence
 
 
-class _PresenceStream:
-    """One request for a stream, and its answer: an ASGI application.
+class _PresenceStream(EventStream):
+    """A stream of who is there, and who joins and leaves."""
 
-    Args:
-        context: what the routes share.
-        request: with nothing of its body read.
-    """
+    _tags: TagSet
+    _session: StreamSession | None = None
 
-    def __init__(self, context: Context, request: Request) -> None:
-        self._context = context
-        self._request = request
-        self._form = context.streams.form_for(request.scope["http_version"])
-        self._body: HandedOver | None = None  # until there is an answer
-        self._failure: CommandError | None = None
-        self._session: StreamSession | None = None
+    def read(self) -> None:
+        self._tags = _wanted(self.request, self.context.hub.limits)
+        _service(self.context)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        context, form = self._context, self._form
-        caller = await authenticated(context, self._request, receive)
-        if caller is None:
-            return
-        # No await from here on until the token's changes reach the session.
-        tags = _wanted(self._request, context.hub.limits)
-        presence = _service(context)
-        async with open_stream(context, self._request, caller, form, self._notify) as session:
-            self._session = session
-            try:
-                with session.scope:
-                    await self._watch(presence, session, tags)
-                    await disconnected(session, receive)
-            except CommandError as error:
-                self._failure = error
-                session.end(REFUSED)
-            finally:
-                context.streams.remove(session)
-                self._session = None
-            session.end(DISCONNECTED)
-            reason = session.ended
-            assert reason is not None
-            if self._body is not None and reason is not DISCONNECTED:
-                event = end_event(reason.code, reason.reason)
-                session.outbox.reply(form.frame(event) + form.ending)
-                session.outbox.close()
-                await self._body.finish(reason.grace)
-        if self._body is None and reason is not DISCONNECTED:
-            raise self._failure or refusal_of(reason)
+    async def serve(self, session: StreamSession, receive: Receive) -> None:
+        self._session = session
+        try:
+            present = await _service(self.context).watch(session, self._tags)
+            self.begin(session, notice_event(present))
+            await disconnected(session, receive)
+        except CommandError as error:
+            self.refuse(session, error)
+        finally:
+            self._session = None
 
-    async def _watch(self, presence: PresenceService, session: StreamSession, tags: TagSet) -> None:
-        """Answer with who is there. From now on the outbox writes the body."""
-        present = await presence.watch(session, tags)
-        exchange: HandsOver = self._request.scope["extensions"]["mist.connection"]
-        self._body = exchange.hand_over(session.outbox, HEADERS, chunked=self._form.is_chunked)
-        session.outbox.reply(self._form.frame(notice_event(present)))
-        self._context.streams.add(session, self._form)
-        session.outbox.flush()
-
-    def _notify(self, notice: Notice) -> bytes:
+    def notify(self, notice: Notice) -> bytes:
         if isinstance(notice, PresenceEnded):
             if self._session is not None:
                 self._session.end(REFUSED)
             return b""
-        event = notice_event(notice)
-        return self._form.frame(event) if event else b""
+        return super().notify(notice)
 
 
 def routes(context: Context) -> Sequence[BaseRoute]:
