@@ -12,7 +12,7 @@ from mist.backup.making import Made, make_backup
 from mist.backup.manifest import BackupError, Manifest
 from mist.backup.restoring import Restored, restore_backup
 from mist.cli.exits import REFUSED, UNREACHABLE, USAGE, fail
-from mist.cli.options import json_option, print_json
+from mist.cli.options import data_option, json_option, print_json
 from mist.cli.paths import LocalPath
 from mist.control import ControlError, NoServer, ask
 
@@ -28,16 +28,7 @@ Examples:
   mist restore /var/backups/mist --data /var/lib/mist-restored"""
 )
 @click.argument("folder", metavar="DIR", type=LocalPath(file_okay=False))
-@click.option(
-    "--data",
-    metavar="DIR",
-    type=LocalPath(),
-    default=Path("mist-data"),
-    envvar="MIST_DATA",
-    show_default=True,
-    show_envvar=True,
-    help="The server's data directory",
-)
+@data_option
 @click.option("--verify", is_flag=True, help="Check all of the history, not just what is new")
 @json_option("One JSON object")
 def backup(folder: Path, data: Path, verify: bool, as_json: bool) -> None:

@@ -21,8 +21,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mist.cli.common import REFUSED, run
-from mist.cli.options import json_option, print_json
-from mist.cli.paths import LocalPath
+from mist.cli.options import data_option, json_option, print_json
 from mist.commands import Since
 from mist.config import kinds
 from mist.history import Durability, History, Page, Policy, Rule, Selection, StoredMessage
@@ -73,16 +72,7 @@ def history_command(
             show_envvar=True,
             help="The log  [default: history.db in the data directory]",
         )
-        @click.option(
-            "--data",
-            metavar="DIR",
-            type=LocalPath(),
-            default=Path("mist-data"),
-            envvar="MIST_DATA",
-            show_default=True,
-            show_envvar=True,
-            help="The server's data directory",
-        )
+        @data_option
         @functools.wraps(function)
         def command(url: str | None, data: Path, *args: P.args, **kwargs: P.kwargs) -> None:
             async def work() -> None:

@@ -16,7 +16,14 @@ import click
 from mist.cli.exits import USAGE, fail
 from mist.cli.paths import LocalPath
 
-__all__ = ["HTTP_SCHEMES", "json_option", "print_json", "secret_option", "server_option"]
+__all__ = [
+    "HTTP_SCHEMES",
+    "data_option",
+    "json_option",
+    "print_json",
+    "secret_option",
+    "server_option",
+]
 
 Command = Callable[..., Any]
 
@@ -131,6 +138,19 @@ def _read_secret(path: Path) -> str:
         fail(f"--secret-file: {path}: {error.strerror}", USAGE)
     except UnicodeDecodeError:
         fail(f"--secret-file: {path}: the secret is not UTF-8", USAGE)
+
+
+data_option = click.option(
+    "--data",
+    metavar="DIR",
+    type=LocalPath(),
+    default=Path("mist-data"),
+    envvar="MIST_DATA",
+    show_default=True,
+    show_envvar=True,
+    help="The server's data directory",
+)
+"""`--data`, as the parameter `data`."""
 
 
 def json_option(text: str) -> Callable[[Command], Command]:

@@ -5,24 +5,14 @@ from pathlib import Path
 import click
 
 from mist.cli.exits import REFUSED, UNREACHABLE, fail
-from mist.cli.options import json_option, print_json
-from mist.cli.paths import LocalPath
+from mist.cli.options import data_option, json_option, print_json
 from mist.control import ControlError, NoServer, ask
 
 __all__ = ["reload"]
 
 
 @click.command()
-@click.option(
-    "--data",
-    metavar="DIR",
-    type=LocalPath(),
-    default=Path("mist-data"),
-    envvar="MIST_DATA",
-    show_default=True,
-    show_envvar=True,
-    help="The server's data directory",
-)
+@data_option
 @json_option("One JSON object")
 def reload(data: Path, as_json: bool) -> None:
     """Have a running server take its settings again.

@@ -9,7 +9,13 @@ import attrs
 import click
 from click.core import ParameterSource
 
-from mist.cli.options import HTTP_SCHEMES, json_option, secret_option, server_option
+from mist.cli.options import (
+    HTTP_SCHEMES,
+    data_option,
+    json_option,
+    secret_option,
+    server_option,
+)
 from mist.cli.paths import LocalPath
 
 if TYPE_CHECKING:
@@ -158,7 +164,7 @@ def archive_option(function: Command) -> Command:
     """`--archive`, and `--data` that its default is in; as one argument `archive`."""
 
     @_archive
-    @_data
+    @data_option
     @functools.wraps(function)
     def command(*args: Any, archive: Path | None, data: Path, **kwargs: Any) -> Any:
         return function(*args, archive=archive or data / "archive", **kwargs)
@@ -166,16 +172,6 @@ def archive_option(function: Command) -> Command:
     return command
 
 
-_data = click.option(
-    "--data",
-    metavar="DIR",
-    type=LocalPath(),
-    default=Path("mist-data"),
-    envvar="MIST_DATA",
-    show_default=True,
-    show_envvar=True,
-    help="The server's data directory",
-)
 _archive = click.option(
     "--archive",
     metavar="DIR",
@@ -217,7 +213,7 @@ def source_options(function: Command) -> Command:
     """The selection of messages, as one argument `source`."""
 
     @_archive
-    @_data
+    @data_option
     @live_option("Read from a live server instead, http://HOST:8080")
     @credentials
     @click.option("--subscribe", metavar="TAGS", help="Select by tags: 'a,b; c' is a and b, or c")
