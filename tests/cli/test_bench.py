@@ -138,7 +138,7 @@ def test_a_slow_consumer_loses_messages_and_the_others_none() -> None:
 def test_http_is_measured_with_a_history_and_without() -> None:
     options = ["--requests", "5", "--rounds", "2", "--rate", "1000", "--subscribers", "2"]
     figures = bench("http", "--quick", *options)
-    assert set(figures) == {"python", "processors", "load", *HTTP}
+    assert set(figures) - {"busy"} == {"python", "processors", "load", *HTTP}
     requests, handshakes, streams = [figures[kind] for kind in HTTP]
     shapes = ("repeated", "unique", "fresh"), ("list", "lines", "lines_unique")
     assert [(row["shape"], row["history"], row["requests"]) for row in requests] == [
@@ -173,7 +173,7 @@ def test_http_of_a_running_server(tmp_path: Path) -> None:
 def test_a_history_is_measured_in_a_folder_and_gone_from_it(tmp_path: Path) -> None:
     sizes = ["--messages", "10000", "--seconds", "0.01", "--folder", str(tmp_path)]
     figures = bench("history", "--quick", *sizes)
-    assert set(figures) == {"python", "processors", "load", *HISTORY}
+    assert set(figures) - {"busy"} == {"python", "processors", "load", *HISTORY}
     appends, publishes, sizes, replays, searches = [figures[kind] for kind in HISTORY]
     assert {row["durability"] for row in appends} == {"power", "process"}
     assert {row["event_loop"] for row in appends} == {"busy"}

@@ -96,7 +96,7 @@ def test_help_needs_nothing_of_spark() -> None:
         (["match", "--subscriptions", "missing.txt"], 2, "missing.txt"),
         (["erase"], 2, "one of them"),
         (["erase", "--tag", "a", "--publisher", "b"], 2, "one of them"),
-        (["stream", "--to", "lake"], 2, "give --url"),
+        (["stream", "--to", "lake"], 2, "give --server"),
         (["retain", "--days", "3"], 2, "no archive at mist-data/archive"),
     ],
 )

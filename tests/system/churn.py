@@ -28,6 +28,7 @@ __all__ = ["VISITS", "Churn"]
 
 _AT_ONCE = 40  # visits
 _VISIT_SECONDS = 60.0  # what no visit takes
+_FILLING = "0f9a3c5be7d2481689"  # a token
 _TOGETHER = 500  # messages
 _GROUPS = 8  # numbers of publishers that share a tag, so that some tag lists are seen again
 PATH = "/subscribe/websocket"
@@ -107,7 +108,7 @@ class Churn:
                 assert len(await peer.ask(b"subscribe fill 0\n")) > _TOGETHER
             nursery.cancel_scope.cancel()
         async with talk(self.server) as peer:
-            assert await peer.ask(b"unregister fill\n") == []
+            assert await peer.ask(f"unregister {_FILLING}\n".encode()) == []
         await self._fill_with_unmatched(count)
         await self._fill_with_subjects(count // 18)
         for _ in range(0, count // 10, _TOGETHER):
@@ -123,14 +124,14 @@ class Churn:
 
         host = "Host: localhost\r\n"
         upgrade = (
-            f"GET {PATH} HTTP/1.1\r\n{host}X-Auth-Token: fill\r\nConnection: Upgrade\r\n"
+            f"GET {PATH} HTTP/1.1\r\n{host}X-Auth-Token: {_FILLING}\r\nConnection: Upgrade\r\n"
             "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
             "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
         )
         frame = '{"command":"subscribe","tags":["fill"]}'
         masked = b"\x81" + bytes([0x80 | len(frame)]) + bytes(4) + frame.encode()
         async with talk(self.server) as peer:
-            assert await peer.ask(b"register fill fill\n") == []
+            assert await peer.ask(f"register fill {_FILLING}\n".encode()) == []
         for index, hello, then in (
             (0, "subscribe fill\n", b""),
             (0, frame, b""),
@@ -195,7 +196,7 @@ class Churn:
 
     def fresh(self, prefix: str = "tag") -> str:
         """A name that was never used before."""
-        return f"{prefix}-{next(self._numbers)}-{self.random.getrandbits(40):x}"
+        return f"{prefix}-{next(self._numbers)}-{self.random.getrandbits(80):020x}"
 
     async def ask(self, text: str) -> list[str]:
         """What a service is answered to a line."""

@@ -244,7 +244,7 @@ async def test_peers_that_vanish_are_noticed(
         idle_seconds=times.idle,
         handshake_seconds=times.request,
     ) as server:
-        server._streams._heartbeat_seconds = 0.5
+        server._endpoints.streams._heartbeat_seconds = 0.5
         await register(server)
         await check(server, times)
 
