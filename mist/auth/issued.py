@@ -1,18 +1,14 @@
 """Records of credentials that no registry has: made when one is checked."""
 
-from typing import Final
-
 import attrs
 
 from mist.attributes import Attributes
 from mist.auth.limits import check_limits
 from mist.auth.record import Record
 from mist.errors import CommandError
-from mist.message import GRANT, TagSet, parse_tags
+from mist.message import EVENTS, GRANT, TagSet, parse_tags
 
 __all__ = ["IssuedRecord", "Rejected", "check_grants"]
-
-_RESERVED: Final = "mist:"  # tags that the server itself publishes with
 
 
 @attrs.frozen
@@ -70,7 +66,7 @@ def check_grants(
         raise Rejected("grants", f"{where} has no grants: tags is no list of texts")
     if not isinstance(attributes, dict):
         raise Rejected("grants", f"{where}: attributes is no object")
-    if any(tag.lstrip("@>=").startswith(_RESERVED) for tag in tags):
+    if any(tag.lstrip("@>=").startswith(EVENTS) for tag in tags):
         raise Rejected("grants", f"{where} grants tags of the server's own (mist:)")
     try:
         found = parse_tags(tags, max_tags, GRANT)

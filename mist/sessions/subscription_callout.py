@@ -26,7 +26,7 @@ from mist.auth.record import Record
 from mist.broker.named_subscriptions import NamedSubscription
 from mist.deadlines import Deadlines
 from mist.errors import RegistryUnavailable, TooManySubscriptions
-from mist.message import TagSet, format_tags
+from mist.message import EVENTS, TagSet, format_tags
 from mist.sessions.close_reason import CloseReason
 from mist.sessions.subscriptions import NamedSubscriptionSet, SubscriptionSet, named_tags
 
@@ -38,7 +38,6 @@ _LOOK: Final = 0.1  # seconds
 _AT_ONCE: Final = 1_000
 _AHEAD: Final = 0.2  # of its time, at which an answer is asked for again
 _RETRY: Final = 0.5  # seconds
-_RESERVED: Final = "mist:"
 
 
 class AskingSession(Protocol):
@@ -191,7 +190,7 @@ class SubscriptionCallout:
 
 
 def _may_be_asked(tags: TagSet) -> bool:
-    return bool(tags) and tags != EVERYTHING and not any(tag.startswith(_RESERVED) for tag in tags)
+    return bool(tags) and tags != EVERYTHING and not any(tag.startswith(EVENTS) for tag in tags)
 
 
 def _has(session: AskingSession, tags: TagSet) -> bool:
