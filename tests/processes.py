@@ -80,6 +80,9 @@ def serving(
         try:
             assert popen.stdout is not None
             lines = [popen.stdout.readline().strip() for _ in range(listeners)]
+            if not all(lines):
+                assert popen.stderr is not None
+                raise AssertionError(f"it does not listen: {popen.stderr.read()}")
             yield Process(popen, [line.removeprefix("listening on ") for line in lines])
         finally:
             if popen.poll() is None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.engine.redis_server import free_port
+from tests.ports import free_port
 
 HOST = "127.0.0.1"
 KINDS = ("wheel", "system")

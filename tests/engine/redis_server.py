@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import random
 import shutil
 import signal
 import socket
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Self
 
 import pytest
+
+from tests.ports import free_port
 
 HOST = "127.0.0.1"
 KINDS = ("wheel", "system")
@@ -34,20 +35,6 @@ def find_redis(kind: str) -> str:
     if os.environ.get("CI") == "true":
         pytest.fail(f"{missing}; in CI it has to be there")
     pytest.skip(missing)
-
-
-def free_port() -> int:
-    """A port that nobody listens on.
-
-    It is below those that the kernel gives out: while a server is down, none of the connections
-    that others make has its port, and none to it is connected to itself. So is the port 10,000
-    above it, which a member of a cluster listens on, too.
-    """
-    while True:
-        port = random.randrange(12_000, 22_000)
-        with socket.socket() as sock, suppress(OSError):
-            sock.bind((HOST, port))
-            return port
 
 
 class RedisServer:

@@ -17,7 +17,7 @@ import pytest
 import trio
 
 from mist.client import connect
-from tests.engine.redis_server import free_port
+from tests.ports import free_port
 from tests.processes import environment, mist
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "nodes" / "run.py"

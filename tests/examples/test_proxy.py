@@ -20,8 +20,8 @@ import attrs
 import pytest
 import trustme
 
-from tests.engine.redis_server import free_port
 from tests.node import run_script, script_running
+from tests.ports import free_port
 from tests.processes import Process, environment, mist, serving
 from tests.static.pages import STATIC
 from tests.waiting import wait_until

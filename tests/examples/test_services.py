@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from mist.client import sync
-from tests.engine.redis_server import free_port
+from tests.ports import free_port
 from tests.processes import Process, environment
 from tests.waiting import wait_until
 

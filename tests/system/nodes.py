@@ -12,8 +12,8 @@ import pytest
 
 from tests.engine.postgres_server import PostgresServer
 from tests.engine.redis_server import RedisServer
+from tests.ports import free_ports
 from tests.processes import Process, serving, token_key
-from tests.system.test_storm import free_ports
 
 __all__ = ["APART", "ON_REDIS", "EngineServer", "Nodes", "Ports", "engine_server"]
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.engine.redis_sentinel import MASTER, Watched
-from tests.engine.redis_server import HOST, RedisServer, free_port
+from tests.engine.redis_server import HOST, RedisServer
+from tests.ports import free_port
 from tests.processes import mist, token_key
 from tests.system.test_nodes import Realm, check, read_once_ready
 

@@ -22,8 +22,8 @@ import pytest
 import trio
 
 from mist.client import Client, State, connect
-from tests.engine.redis_server import free_port
 from tests.http.client import request
+from tests.ports import free_port
 from tests.processes import dial
 from tests.system.nodes import ON_REDIS, EngineServer, Nodes, engine_server
 from tests.waiting import until

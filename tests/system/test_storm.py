@@ -7,7 +7,6 @@ too: another server, which none of them uses, tells how much of that cost is due
 """
 
 import signal
-import socket
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -18,6 +17,7 @@ import pytest
 
 from mist.bench.fairness.probe import Probe, start_probe
 from mist.bench.process import cpu_seconds, raise_file_limit
+from tests.ports import free_ports
 from tests.processes import Process, dial, serving
 from tests.servers import port_of
 from tests.system.storm_clients import KINDS, TOKEN, Clients, Settings, room_of, start_clients
@@ -70,15 +70,6 @@ def register(url: str) -> None:
     with dial(url) as sock:
         sock.sendall(f"register room-* {TOKEN}\nping\n".encode())
         assert sock.recv(100) == b"pong\n"
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that a server can have again when it is started again."""
-    with ExitStack() as stack:
-        socks = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for sock in socks:
-            sock.bind(("127.0.0.1", 0))
-        return [sock.getsockname()[1] for sock in socks]
 
 
 def p99(values: Sequence[float]) -> float:

@@ -15,8 +15,8 @@ from mist.engine.postgres.requirements import problem_of
 from mist.errors import StartupError
 from mist.history import Durability
 from tests.engine.postgres_server import HOST, PASSWORD, PostgresServer
-from tests.engine.redis_server import free_port
 from tests.engine.test_contract import fill, read_all
+from tests.ports import free_port
 
 Refusal = Callable[..., Awaitable[str]]
 

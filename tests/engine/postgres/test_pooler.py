@@ -16,8 +16,8 @@ from mist.engine.opening import open_engine
 from mist.engine.postgres.engine import PostgresEngine
 from tests.engine.postgres.conftest import Open
 from tests.engine.postgres_server import HOST, PASSWORD, PostgresServer, server_user
-from tests.engine.redis_server import free_port
 from tests.engine.test_contract import fill, read_all
+from tests.ports import free_port
 from tests.waiting import until
 
 

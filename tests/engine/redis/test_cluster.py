@@ -20,8 +20,9 @@ from mist.history import Durability
 from tests.engine.outages import answered
 from tests.engine.redis.writers import Writer, follow
 from tests.engine.redis_cluster import Cluster
-from tests.engine.redis_server import HOST, KINDS, RedisServer, free_port
+from tests.engine.redis_server import HOST, KINDS, RedisServer
 from tests.engine.test_contract import fill, read_all
+from tests.ports import free_port
 from tests.waiting import until
 
 

@@ -14,7 +14,8 @@ from mist.engine.opening import open_engine
 from mist.errors import StartupError
 from mist.history import Durability
 from tests.engine.redis.conftest import Open
-from tests.engine.redis_server import HOST, RedisServer, free_port
+from tests.engine.redis_server import HOST, RedisServer
+from tests.ports import free_port
 
 Refusal = Callable[..., Awaitable[str]]
 

@@ -17,8 +17,9 @@ from mist.history import Durability
 from tests.engine.outages import answered
 from tests.engine.redis.writers import Writer, follow, insist
 from tests.engine.redis_sentinel import MASTER, Watched
-from tests.engine.redis_server import HOST, RedisServer, free_port
+from tests.engine.redis_server import HOST, RedisServer
 from tests.engine.test_contract import fill, read_all
+from tests.ports import free_port
 from tests.waiting import until
 
 Open = Callable[..., Coroutine[Any, Any, Engine]]
