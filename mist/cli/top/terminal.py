@@ -5,6 +5,7 @@ suspended (Ctrl-Z) the terminal is the shell's again.
 """
 
 import os
+import re
 import select
 import shutil
 import signal
@@ -27,6 +28,9 @@ _LEAVE: Final = "\x1b[0m\x1b[?25h\x1b[?1049l"
 _HOME: Final = "\x1b[H"
 _CLEAR_LINE: Final = "\x1b[K"
 _CLEAR_REST: Final = "\x1b[J"
+# What a key sends that has no character, such as an arrow: none of ours (ECMA-48: CSI, SS3; or what
+# is pressed with Alt). Several keys may come in one read.
+_SEQUENCE: Final = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]?|O.?|.?)", re.DOTALL)
 _STYLES: Final = {
     Style.PLAIN: "",
     Style.TITLE: "\x1b[1m",
@@ -78,8 +82,7 @@ class Terminal:
             pressed = b""
         if not pressed:
             raise EOFError
-        # A key that sends a sequence, such as an arrow, is none of ours.
-        return "" if pressed.startswith(b"\x1b") else pressed.decode("ascii", "ignore")
+        return _SEQUENCE.sub(b"", pressed).decode("ascii", "ignore")
 
     def draw(self, lines: list[Line]) -> None:
         """Show these lines, and nothing else."""
