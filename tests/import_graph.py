@@ -12,6 +12,7 @@ import argparse
 import ast
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import cache
 from pathlib import Path
 
 import attrs
@@ -49,8 +50,9 @@ def place_of(module: str) -> str:
     return [*module.split("."), "__init__"][1]
 
 
+@cache
 def import_graph(package: Path) -> ImportGraph:
-    """The import graph of a package.
+    """The import graph of a package, read once in a process.
 
     Args:
         package: its folder.
@@ -62,27 +64,36 @@ def import_graph(package: Path) -> ImportGraph:
     edges: dict[str, set[str]] = {}
     type_only: dict[str, set[str]] = {}
     for module, path in modules.items():
-        tree = ast.parse(path.read_text())
-        typing = {id(node) for block in _typing_blocks(tree) for node in ast.walk(block)}
         running: set[str] = set()
         every: set[str] = set()
-        for node in ast.walk(tree):
-            imported = set(_imported(node, modules)) - {module}
+        for statement, typing in _statements(ast.parse(path.read_text())):
+            imported = set(_imported(statement, modules)) - {module}
             every |= imported
-            if id(node) not in typing:
+            if not typing:
                 running |= imported
         edges[module] = every
         type_only[module] = every - running
     return ImportGraph(modules, edges, type_only)
 
 
-def _typing_blocks(tree: ast.AST) -> Iterator[ast.stmt]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            yield from node.body
+def _statements(block: ast.AST, typing: bool = False) -> Iterator[tuple[ast.stmt, bool]]:
+    """All statements within, and whether each is for type checking only.
+
+    Expressions, of which there are many more, are passed over: they hold no statements.
+    """
+    for name in ("body", "handlers", "orelse", "finalbody", "cases"):
+        checked = typing or (
+            name == "body"
+            and isinstance(block, ast.If)
+            and "TYPE_CHECKING" in ast.unparse(block.test)
+        )
+        for each in getattr(block, name, ()):
+            if isinstance(each, ast.stmt):
+                yield each, checked
+            yield from _statements(each, checked)
 
 
-def _imported(node: ast.AST, modules: Mapping[str, Path]) -> Iterator[str]:
+def _imported(node: ast.stmt, modules: Mapping[str, Path]) -> Iterator[str]:
     """The modules that one statement names."""
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names if alias.name in modules)
