@@ -36,6 +36,7 @@ LAYERS = [
     "protocols",
     "change",
     "deadlines",
+    "schedule",
     "token_bucket",
     "turns",
     "client",

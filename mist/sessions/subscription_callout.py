@@ -24,9 +24,9 @@ from mist.attributes import Attributes
 from mist.auth.callout.questions import Questions, Unanswered
 from mist.auth.record import Record
 from mist.broker.named_subscriptions import NamedSubscription
-from mist.deadlines import Deadlines
 from mist.errors import RegistryUnavailable, TooManySubscriptions
 from mist.message import EVENTS, TagSet, format_tags
+from mist.schedule import Schedule
 from mist.sessions.close_reason import CloseReason
 from mist.sessions.subscriptions import NamedSubscriptionSet, SubscriptionSet, named_tags
 
@@ -34,7 +34,6 @@ __all__ = ["AskingSession", "SubscriptionCallout"]
 
 _MOST: Final = 20_000  # answers remembered
 _MOST_OF_SESSION: Final = 1_000  # tag sets that one session may be allowed beside its grant
-_LOOK: Final = 0.1  # seconds
 _AT_ONCE: Final = 1_000
 _AHEAD: Final = 0.2  # of its time, at which an answer is asked for again
 _RETRY: Final = 0.5  # seconds
@@ -93,7 +92,7 @@ class SubscriptionCallout:
         self._clock = clock
         self._outcomes: Counter[str] = Counter()
         self._answers: dict[bytes, tuple[bool, float, float]] = {}  # yes or no, renewed, until
-        self._due = Deadlines[_Asked]()
+        self._due = Schedule[_Asked](clock)
         self._until: dict[_Asked, float] = {}
 
     @property
@@ -159,8 +158,7 @@ class SubscriptionCallout:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._questions.run)
             while True:
-                await trio.sleep(_LOOK)
-                for session, tags in self._due.due(self._clock(), _AT_ONCE):
+                for session, tags in await self._due.due(_AT_ONCE):
                     until = self._until.pop((session, tags))
                     if session.ended is None and _has(session, tags):
                         nursery.start_soon(self._ask_again, session, tags, until)

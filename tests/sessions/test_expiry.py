@@ -100,7 +100,7 @@ async def test_where_no_token_expires_nothing_runs_and_nothing_is_kept(
     session = browser(hub, "v")
     await wait_all_tasks_blocked()
     assert not hub.expiry
-    assert hub.expiry._deadlines._heap == []
+    assert hub.expiry._schedule._deadlines._heap == []
     await session.aclose()
 
 
@@ -160,7 +160,7 @@ async def test_a_peer_that_changes_its_token_for_ever_costs_no_memory(
         await session.dispatch(Auth("u"))
         await session.dispatch(Auth("t"))
     assert len(hub.expiry) == 1
-    assert len(hub.expiry._deadlines._heap) < 100
+    assert len(hub.expiry._schedule._deadlines._heap) < 100
 
 
 async def test_a_session_that_is_gone_is_forgotten(hub: Hub, autojump_clock: MockClock) -> None:
@@ -168,7 +168,7 @@ async def test_a_session_that_is_gone_is_forgotten(hub: Hub, autojump_clock: Moc
     for _ in range(200):
         await browser(hub, "t").aclose()
     assert not hub.expiry
-    assert len(hub.expiry._deadlines._heap) < 100
+    assert len(hub.expiry._schedule._deadlines._heap) < 100
 
 
 async def test_a_clock_that_is_set_is_followed_within_a_second(

@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-import mist.sessions.expiry
+import mist.schedule
 from mist.commands import Register
 from mist.server import Server
 from mist.terms import Terms
@@ -47,12 +47,12 @@ def server_settings() -> dict[str, Any]:
 @pytest.fixture
 async def expire(server: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """The token, which is good for an hour, and has expired once this is called."""
-    monkeypatch.setattr(mist.sessions.expiry, "_LOOK", 0.01)
+    monkeypatch.setattr(mist.schedule, "_LOOK", 0.01)
     hub = server.hub
     await hub.registry.execute([Register(TOKEN, A, Terms(hub.now() + HOUR))])
 
     def expire() -> None:
-        hub.registry.now = hub.expiry._now = lambda: time.time() + HOUR + 1
+        hub.registry.now = hub.expiry._schedule._now = lambda: time.time() + HOUR + 1
 
     return expire
 

@@ -26,17 +26,16 @@ from mist.auth.credentials import Login
 from mist.auth.issued import IssuedRecord, Rejected, check_grants
 from mist.auth.registry import Registry
 from mist.auth.revocations import is_revoked, owner_of, sub_mark
-from mist.deadlines import Deadlines
 from mist.errors import RegistryUnavailable
 from mist.message import MAX_CREDENTIAL
+from mist.schedule import Schedule
 
 __all__ = ["LoginCallout"]
 
 log = logging.getLogger("mist.auth.callout")
 
 _MOST: Final = 10_000  # answers remembered
-_LOOK: Final = 0.1  # seconds between two looks for answers whose time is soon over
-_AT_ONCE: Final = 1_000  # of them
+_AT_ONCE: Final = 1_000  # answers whose time is soon over
 _RETRY: Final = 0.5  # seconds until it is asked again where there was no answer
 _AHEAD: Final = 0.2  # of its time, at which an answer is asked for again
 _OUTCOMES: Final = ("accepted", "cached", "denied", "revoked", "timeout", "status", "connection")
@@ -93,7 +92,8 @@ class LoginCallout:
         self._registry = registry
         self._max_tags = max_tags
         self._clock = clock
-        self._due = Deadlines[bytes]()  # by key, when an answer is asked for again or forgotten
+        # by key, when an answer is asked for again or forgotten
+        self._due = Schedule[bytes](clock)
         self._known: dict[bytes, _Known] = {}  # the one asked longest ago first
         self._outcomes: Counter[str] = Counter()
 
@@ -143,18 +143,17 @@ class LoginCallout:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._questions.run)
             while True:
-                await trio.sleep(_LOOK)
-                for key in self._due.due(self._clock(), _AT_ONCE):
+                for key in await self._due.due(_AT_ONCE):
                     self._renew(key, nursery)
 
     def _renew(self, key: bytes, nursery: trio.Nursery) -> None:
         known = self._known[key]
-        if known.record is not None and self._in_use(known.record):
+        if known.until <= self._clock():
+            del self._known[key]  # what sessions have of it ends by itself
+        elif known.record is not None and self._in_use(known.record):
             nursery.start_soon(self._ask_again, key, known)
-        elif known.until > self._clock():
-            self._due.set(key, known.until)
         else:
-            del self._known[key]
+            self._due.set(key, known.until)
 
     async def _ask_again(self, key: bytes, known: _Known) -> None:
         # Where there is no answer in time, the sessions end by themselves.

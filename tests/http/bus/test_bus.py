@@ -488,7 +488,7 @@ async def test_chunked_poll_of_a_revoked_token_ends(server):
 
 
 async def test_polls_of_a_token_that_expires_end(server, monkeypatch):
-    monkeypatch.setattr("mist.sessions.expiry._LOOK", 0.01)
+    monkeypatch.setattr("mist.schedule._LOOK", 0.01)
     hub = server.hub
     await hub.registry.execute([SetTerms(TOKEN, Terms(hub.now() + 3_600))])
     async with connect(server) as client, Polling(server, {"/foo": 0}) as chunked:
