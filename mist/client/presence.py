@@ -9,15 +9,12 @@ It outlives connections: after each reconnect the server tells the whole list ag
 changed since is told as any other change.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-import anyio
-
-from mist.client.change import Change
 from mist.client.dialect import PresenceTold, Request
 from mist.client.errors import Revoked, remote_error
+from mist.client.feed import Feed
 from mist.client.home import Home
 from mist.commands import UnwatchPresence, WatchPresence
 from mist.errors import MistError
@@ -42,7 +39,7 @@ def _by_name(attendees: Iterable[Attendee]) -> dict[_Name, Attendee]:
     return {_name_of(each): each for each in attendees}
 
 
-class PresenceWatch:
+class PresenceWatch(Feed[Present | PresenceChanged]):
     """The presence at one tag set, and an iterator of its changes. Made by `Client.presence`.
 
     Iterating gives a `PresenceChanged` for who joined and left, and a `Present` where the list
@@ -54,16 +51,11 @@ class PresenceWatch:
     """
 
     def __init__(self, tags: TagSet, home: Home) -> None:
+        super().__init__(home)
         self.tags = tags
         self.count = 0
-        self.settled = anyio.Event()
-        self._home = home
         self._there: dict[_Name, Attendee] | None = None
         self._known = False
-        self._queue: deque[Present | PresenceChanged] = deque()
-        self._arrived = Change()
-        self._ended = False
-        self._error: MistError | None = None
 
     @property
     def attendees(self) -> Sequence[Attendee] | None:
@@ -83,12 +75,7 @@ class PresenceWatch:
         """The next change, waited for. Cancellation loses none."""
         self._home.check()
         await self._home.checkpoint_if_cancelled()
-        while not self._queue:
-            if self._ended:
-                if self._error is not None:
-                    raise self._error
-                raise StopAsyncIteration
-            await self._arrived.wait()
+        await self._until_queued()
         return self._queue.popleft()
 
     # for the client
@@ -122,19 +109,6 @@ class PresenceWatch:
             told = self.present
         self._queue.append(told)
         self._arrived.notify()
-
-    def raise_if_refused(self) -> None:
-        """Raise the error that it was ended with, if any."""
-        if self._ended and self._error is not None:
-            raise self._error
-
-    def end(self, error: MistError | None = None) -> None:
-        """No more changes after those queued. The first reason stays."""
-        if not self._ended:
-            self._ended = True
-            self._error = error
-            self.settled.set()
-            self._arrived.notify()
 
 
 class PresenceTable:

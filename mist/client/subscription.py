@@ -6,17 +6,15 @@ Both leave a gap. The queue holds a mark at that point, so the reader learns of 
 the right two messages.
 """
 
-from collections import deque
 from collections.abc import Callable
 from enum import Enum
 
-import anyio
-import anyio.lowlevel
 import attrs
 
 from mist.client.change import Change
 from mist.client.dialect import Request
 from mist.client.errors import MessagesLost
+from mist.client.feed import Feed
 from mist.client.home import Home
 from mist.commands import Since
 from mist.errors import MistError
@@ -51,7 +49,7 @@ class Stage(Enum):
     LIVE = "live"
 
 
-class Subscription:
+class Subscription(Feed[Message | Gap]):
     """Messages that carry all of `tags`, as an async iterator. Made by `Client.subscribe`.
 
     Iterating ends when the client unsubscribes or is closed, and raises what ended it
@@ -75,29 +73,24 @@ class Subscription:
         on_gap: Callable[[Gap], None] | None = None,
         since: Since | None = None,
     ) -> None:
+        super().__init__(home)
         self.tags = tags
         self.lost = 0
         self.reconnects = 0
         # for `mist.client.subscriber` and `mist.client.fanout`
         self.since = since
-        self.settled = anyio.Event()  # confirmed or refused for the first time
         self.request: Request | None = None  # in flight
         self.stage = Stage.INACTIVE
         self.pending: list[Message] = []
         self.seen: int | None = None  # highest id given to it; None where there are no ids
         self.caught_up = False  # has been live
         self.taken = 0  # messages that the reader has taken
-        self._queue: deque[Message | Gap] = deque()
         self._limit = queue
         self._messages = 0  # in the queue, without gaps
-        self._home = home
         self._raise_on_gap = raise_on_gap
         self._on_gap = on_gap
-        self._arrived = Change()
         self._uncongested = Change()
         self._stalled = False  # the client doesn't wait for this reader until it caught up
-        self._ended = False
-        self._error: MistError | None = None
 
     def __repr__(self) -> str:
         return f"<Subscription {sorted(self.tags)} queued={self._messages} lost={self.lost}>"
@@ -115,12 +108,8 @@ class Subscription:
         self._home.check()
         await self._home.checkpoint_if_cancelled()
         while True:
-            while not self._queue:
-                if self._ended:
-                    if self._error is not None:
-                        raise self._error
-                    raise StopAsyncIteration
-                await self._arrived.wait()
+            if not self._queue:
+                await self._until_queued()
             item = self._queue.popleft()
             if isinstance(item, Message):
                 self._messages -= 1
@@ -219,16 +208,7 @@ class Subscription:
         self._queue.append(gap)
         self._arrived.notify()
 
-    def raise_if_refused(self) -> None:
-        """Raise the error that it was ended with, if any."""
-        if self._ended and self._error is not None:
-            raise self._error
-
     def end(self, error: MistError | None = None) -> None:
         """No more messages after those queued. The first reason stays."""
-        if not self._ended:
-            self._ended = True
-            self._error = error
-            self.settled.set()
-            self._arrived.notify()
-            self._uncongested.notify()
+        super().end(error)
+        self._uncongested.notify()
