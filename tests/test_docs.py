@@ -16,6 +16,7 @@ PAGES = {
     str(path.relative_to(ROOT)): path.read_text()
     for path in (*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md")))
 }
+PAGE_NAMES = {path.stem for path in DOCS.glob("*.md")}
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -61,6 +62,20 @@ def test_every_page_is_in_the_table_of_contents_once() -> None:
         if line and not line.startswith(":")
     ]
     assert sorted([*listed, "index"]) == sorted(path.stem for path in DOCS.glob("*.md"))
+
+
+def test_the_first_page_says_what_is_on_each_page_of_a_group() -> None:
+    groups = PAGES["docs/index.md"].split("\n## ")[1:]
+    for group in groups:
+        caption, _, rest = group.partition("\n")
+        [toctree] = re.findall(r"^```\{toctree\}\n(.*?)^```", rest, re.DOTALL | re.MULTILINE)
+        assert f":caption: {caption}\n" in toctree
+        lines = re.findall(r"^- \[(.+)\]\((.+)\.md\): \S", rest, re.MULTILINE)
+        assert [name for _, name in lines] == [
+            line for line in toctree.split() if line in PAGE_NAMES
+        ]
+        for title, name in lines:
+            assert PAGES[f"docs/{name}.md"].startswith(f"# {title}\n")
 
 
 @pytest.mark.parametrize("page", PAGES)

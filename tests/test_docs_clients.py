@@ -22,11 +22,12 @@ from tests.transports.lines import talk
 ROOT = Path(__file__).parent.parent
 VENDOR = ROOT / "tests" / "http" / "bus" / "vendor"
 OTHERS = (ROOT / "docs" / "other-clients.md").read_text()
+RECOVERY = (ROOT / "docs" / "recovery.md").read_text()
 
 
-def shown(start: str) -> list[str]:
-    """A command of docs/other-clients.md and what stands below it."""
-    block = OTHERS.split(f"    $ {start}", 1)[1].split("\n\n")[0]
+def shown(start: str, page: str = OTHERS) -> list[str]:
+    """A command of a page and what stands below it."""
+    block = page.split(f"    $ {start}", 1)[1].split("\n\n")[0]
     return [line.strip() for line in (start + block).splitlines()]
 
 
@@ -48,6 +49,23 @@ async def test_json(tmp_path: Path, endpoints: dict[str, object]) -> None:
         with trio.fail_after(10):
             await peer.send(f"{subscribe}\n{ask}\n".encode())
             assert json.loads(await peer.line()) == json.loads(answer)
+
+
+async def test_a_resume_by_hand(tmp_path: Path, endpoints: dict[str, object]) -> None:
+    _, *lines = shown("nc 127.0.0.1 1445", RECOVERY)
+    [theirs] = set(re.findall("[0-9a-f]{16}", "\n".join(lines)))
+    async with running(tmp_path, **endpoints) as server, talk(server) as peer:
+        await peer.ask(b"publish order,eu 16\npublish eu,order 17\npublish order,eu 18\n")
+        await peer.ask(b"publish order,us 19\n")
+        await peer.send(b"last\n")
+        _, epoch, _ = (await peer.line()).split()
+        with trio.fail_after(10):
+            for line in lines:
+                expected = line.replace(theirs, epoch.decode()).encode() + b"\n"
+                if re.match(r"message |last \w", line):
+                    assert await peer.line() == expected
+                else:
+                    await peer.send(expected)
 
 
 async def curl(server: Server, command: str) -> str:
