@@ -6,7 +6,9 @@ Imports for type checking count like any other, and so do those inside functions
 import ast
 import subprocess
 import sys
+import textwrap
 import tomllib
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,19 @@ LAYERS = [
     "__main__",
     "__init__",
 ]
+# The same in a picture: the first place of each group, and what its row is called.
+GROUPS = {
+    "version": "vocabulary",
+    "index": "bytes, index",
+    "change": "tools",
+    "broker": "who gets it",
+    "sqlite": "what is kept",
+    "sessions": "peers",
+    "systemd": "endpoints",
+    "allocator": "the process",
+    "bench": "commands",
+}
+WIDTH = 64
 CORE = {
     "version",
     "errors",
@@ -106,6 +121,26 @@ def imports(path: Path) -> set[str]:
 def test_every_place_has_one_layer() -> None:
     assert len(LAYERS) == len(set(LAYERS))
     assert set(LAYERS) == set(GRAPH.places)
+
+
+def picture() -> str:
+    """The layers from the top down, a group in a row; a star marks the core."""
+    names = [place + "*" * (place in CORE) for place in LAYERS]
+    starts = [LAYERS.index(first) for first in GROUPS]
+    lines = []
+    for group, start, end in zip(GROUPS.values(), starts, [*starts[1:], len(LAYERS)], strict=True):
+        cells = textwrap.wrap("  ".join(names[start:end]), WIDTH)
+        rows = zip_longest([group], cells, fillvalue="")
+        lines.append("\n".join([f"  │ {name:<12} │ {cell:<{WIDTH}} │" for name, cell in rows]))
+    between = f"\n  ├{14 * '─'}┼{(WIDTH + 2) * '─'}┤\n"
+    top = f"  ┌{14 * '─'}┬{(WIDTH + 2) * '─'}┐\n"
+    bottom = f"\n  └{14 * '─'}┴{(WIDTH + 2) * '─'}┘\n"
+    return top + between.join(lines[::-1]) + bottom
+
+
+def test_the_picture_in_the_documentation_shows_these_layers() -> None:
+    page = (ROOT.parent / "docs" / "source.md").read_text()
+    assert picture() in page, f"paste:\n{picture()}"
 
 
 def test_imports_point_down() -> None:
