@@ -96,7 +96,11 @@ def compile_all(root: Path, sources: list[Path], scratch: Path) -> dict[Path, Pa
     from setuptools import Distribution, Extension
 
     names = {source: ".".join(source.relative_to(root).with_suffix("").parts) for source in sources}
-    extensions = [Extension(name, [str(source)]) for source, name in names.items()]
+    # Without debug information, which is five times the code, and names this build's folders.
+    flags = ["-g0", f"-ffile-prefix-map={scratch}=."]
+    extensions = [
+        Extension(name, [str(source)], extra_compile_args=flags) for source, name in names.items()
+    ]
     made = cythonize(
         extensions, build_dir=str(scratch), language_level=3, quiet=True, nthreads=0, force=True
     )

@@ -64,6 +64,18 @@ def test_it_can_be_packed_and_imported(tmp_path: Path) -> None:
     assert told == f"MistError,connect,version {PACKAGE['version']}\n" * 2
 
 
+def test_publint_has_no_complaint() -> None:
+    node = find_node("publint")
+    command = [node, FOLDER / "node_modules" / "publint" / "src" / "cli.js", "run", STATIC]
+    done = subprocess.run([*command, "--strict"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("Linting...\nAll good!\n")  # no suggestions either
+
+
+def test_the_lock_file_names_no_place_to_load_from() -> None:
+    assert '"resolved"' not in (FOLDER / "package-lock.json").read_text()
+
+
 def test_its_readme_shows_what_there_is() -> None:
     readme = (STATIC / "README.md").read_text()
     assert f"npm install {PACKAGE['name']}" in readme
