@@ -139,7 +139,10 @@ class _Poll:
             polls = self._endpoint.polls
             now = polls.now(client, question.number)
             with polls.only(client, question.number, session):
-                session.subscribe_all([frozenset({f"={name}"}) for name in question.places])
+                channels = [frozenset({f"={name}"}) for name in question.places]
+                if context.hub.subscription_callout is not None:
+                    await context.hub.subscription_callout.allow(session, channels)
+                session.subscribe_all(channels)
                 feed = self._endpoint.feed(sequencer, session, question, now)
                 deadline = trio.current_time() + (_MAX_SECONDS if waits else 0.0)
                 await self._run(session, feed, deadline, chunks, receive)

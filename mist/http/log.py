@@ -38,10 +38,10 @@ from mist.http.openapi import (
 from mist.http.problems import Problem
 from mist.http.publications import TAGS as TAG_LIST
 from mist.http.queries import Query
+from mist.http.reading import check_reading
 from mist.http.staging import NO_ARROW
 from mist.message import MAX_REPEATS, Limits, TagSet, parse_tags
 from mist.protocols.selections import parse_alternative, parse_moment, split_alternatives
-from mist.sessions.hub import Hub
 from mist.sessions.sequencer import Sequencer
 
 __all__ = ["OPERATIONS", "routes"]
@@ -135,18 +135,19 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         epoch = query.one("epoch")
         if epoch is not None and epoch != sequencer.epoch:
             raise Problem(410, "epoch_changed", "the log has another epoch")
+        if caller.record is not None and not wanted.alternatives:
+            raise NotGranted  # of everything
         while True:
-            _check_granted(hub, caller, wanted)
+            await check_reading(hub, request, caller, wanted.alternatives or ())
             try:
                 page = await reader.read(wanted)
             except ArchiveError as error:
                 raise _archive_problem(error) from error
             first = await reader.first()
-            caller = access.again(caller, request)
-            _check_granted(hub, caller, wanted)
-            if _attributes(caller) == wanted.attributes:
+            before, caller = caller, access.again(caller, request)
+            if caller.record is before.record:
                 break
-            # The attributes of the token changed meanwhile.
+            # The token has changed meanwhile.
             wanted = attrs.evolve(wanted, attributes=_attributes(caller))
         headers = {
             "Mist-Epoch": sequencer.epoch,
@@ -241,15 +242,6 @@ def _number(query: Query, name: str, least: int, most: int) -> int | None:
 def _alternatives(text: str, limits: Limits) -> frozenset[TagSet]:
     most = limits.subscription_tags
     return frozenset(parse_alternative(part, most) for part in split_alternatives(text))
-
-
-def _check_granted(hub: Hub, caller: Caller, wanted: Wanted) -> None:
-    if caller.record is None:
-        return
-    strict, grant = hub.hub_limits.strict_grants, caller.record.grant
-    alternatives = wanted.alternatives or ()
-    if not alternatives or not all(grant.permits(each, strict=strict) for each in alternatives):
-        raise NotGranted
 
 
 def _attributes(caller: Caller) -> Attributes | None:

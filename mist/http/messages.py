@@ -31,6 +31,7 @@ from mist.http.paging import LIMIT, limit_of
 from mist.http.problems import Problem
 from mist.http.publications import BODY, Reading
 from mist.http.queries import LATEST, SINCE, TAGS, Query, Wanted
+from mist.http.reading import check_reading
 from mist.message import Envelope, TagSet
 from mist.sessions.batching import Checked
 from mist.sessions.hub import Hub
@@ -117,7 +118,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
             raise HistoryOff
         wanted = Wanted.of(request, context.hub.limits)
         limit = limit_of(Query(request))
-        _check_reading(context.hub, caller.record, wanted.tag_sets)
+        await check_reading(context.hub, request, caller, wanted.tag_sets)
         since = wanted.since or Since(after=0)
         selection = Selection.asked(wanted.tag_sets)
         return answer(await _read(sequencer, selection, since, limit, caller))
@@ -304,14 +305,6 @@ async def _read(
         lost=[LostRange(each.first, each.last) for each in cursor.lost],
         messages=messages,
     )
-
-
-def _check_reading(hub: Hub, record: Record | None, tag_sets: Iterable[TagSet]) -> None:
-    if record is None:
-        return
-    strict = hub.hub_limits.strict_grants
-    if not all(record.grant.permits(tags, strict=strict) for tags in tag_sets):
-        raise NotGranted
 
 
 def _message_of(message: StoredMessage, caller: Caller) -> Message:

@@ -15,7 +15,7 @@ time, the subscription ends, and its subscriber is told so as of any that was re
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import trio
 
@@ -115,7 +115,7 @@ class SubscriptionCallout:
             if session.allowed is not None and len(session.allowed) >= _MOST_OF_SESSION:
                 raise TooManySubscriptions
             self._flush()  # nothing that was queued waits for the answer
-            is_yes, renew, until = await self._answer(session, record, tags)
+            is_yes, renew, until = await self._answer(_asker(session, record), tags)
             self._outcomes["accepted" if is_yes else "denied"] += 1
             if not is_yes or session.record is None or session.record.id != record.id:
                 continue
@@ -125,17 +125,34 @@ class SubscriptionCallout:
             self._until[session, tags] = until
             self._due.set((session, tags), renew)
 
+    async def permits(self, record: Record, endpoint: str, address: str, tags: TagSet) -> bool:
+        """Whether a request may read what carries these tags now, which its token doesn't grant.
+
+        Args:
+            record: of its token.
+            address: that it came from.
+
+        Raises:
+            RegistryUnavailable: it can't be told now.
+        """
+        if not _may_be_asked(tags):
+            return False
+        asker = _Asker(record.id, record.attributes, endpoint, address)
+        is_yes, _, _ = await self._answer(asker, tags)
+        self._outcomes["accepted" if is_yes else "denied"] += 1
+        return is_yes
+
     async def _answer(
-        self, session: AskingSession, record: Record, tags: TagSet, *, anew: bool = False
+        self, asker: "_Asker", tags: TagSet, *, anew: bool = False
     ) -> tuple[bool, float, float]:
         said = {
-            "token": record.id,
-            "attributes": session.attributes.as_json(),
-            "endpoint": session.transport,
-            "address": session.peer,
+            "token": asker.token,
+            "attributes": asker.attributes.as_json(),
+            "endpoint": asker.endpoint,
+            "address": asker.address,
             "tags": sorted(tags),
         }
-        where = f"{record.id}\0{session.attributes.text}\0{session.transport}\0{session.peer}"
+        where = f"{asker.token}\0{asker.attributes.text}\0{asker.endpoint}\0{asker.address}"
         key = self._derive("callout subscribe", f"{where}\0{format_tags(tags)}")
         known = self._answers.get(key)
         if known is not None and self._clock() < (known[1] if anew else known[2]):
@@ -169,7 +186,7 @@ class SubscriptionCallout:
         record = session.record
         while record is not None and session.ended is None:
             try:
-                is_yes, renew, until = await self._answer(session, record, tags, anew=True)
+                is_yes, renew, until = await self._answer(_asker(session, record), tags, anew=True)
             except RegistryUnavailable:
                 if self._clock() < until:
                     await trio.sleep(_RETRY)
@@ -185,6 +202,23 @@ class SubscriptionCallout:
                 session.recheck()
                 self._flush()
             return
+
+
+class _Asker(NamedTuple):
+    """Whom a question is about. The answer holds for all who are alike.
+
+    Attributes:
+        token: its id.
+    """
+
+    token: str
+    attributes: Attributes
+    endpoint: str
+    address: str
+
+
+def _asker(session: AskingSession, record: Record) -> _Asker:
+    return _Asker(record.id, session.attributes, session.transport, session.peer)
 
 
 def _may_be_asked(tags: TagSet) -> bool:

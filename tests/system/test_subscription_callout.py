@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 import trio
 
+from mist.attributes import Attributes
+from mist.commands import SetAttributes
+from mist.http.log_pages import LogPage, LogReader, Wanted
 from mist.server import Server
 from tests.auth.jwt.issuer import Site, site
 from tests.endpoints import LISTEN, RECEIVERS, SCENARIOS, publish_http, web
@@ -19,7 +22,8 @@ from tests.transports.lines import talk
 from tests.waiting import until
 
 ALL = SCENARIOS["all at once"]
-SERVICES = ("lines", "json_lines", "channels")  # no token; by the grant alone
+SERVICES = ("lines", "json_lines")  # no token
+HISTORY = ("/v1/messages?tags=", "/v1/log?subscribe=")
 WAYS = {
     name: way
     for name, way in (RECEIVERS | {"first_frame": first_frame, "subprotocol": subprotocol}).items()
@@ -76,7 +80,7 @@ async def test_what_the_backend_allows_is_delivered(tmp_path: Path, way: str) ->
             async with WAYS[way](server, ALL, "t") as receive:
                 await publish_http(server, ALL, "one", "")
                 found = await receive()
-                assert found == ("zero" if way == "polls" else "one")
+                assert found == ("zero" if way in ("polls", "channels") else "one")
     asked = json.loads(backend.asked[0])
     assert asked["tags"]
     assert asked["address"] == "127.0.0.1"
@@ -217,3 +221,54 @@ async def test_what_one_token_was_allowed_another_is_not(tmp_path: Path) -> None
             assert any("other" in json.dumps(answer) for answer in answers)
             answer = await ask(socket, command="subscribe", tags=["other"])
             assert answer["error"] == "not granted by the token"
+
+
+@pytest.mark.parametrize("path", HISTORY)
+async def test_what_the_backend_allows_is_read_from_the_history(tmp_path: Path, path: str) -> None:
+    token = {"X-Auth-Token": "t"}
+    async with serving(tmp_path) as (server, backend):
+        await server.hub.store(frozenset({"other"}), b"hello")
+        for tags, asked in (("mine", 0), ("other", 1), ("other", 1), ("another", 2)):
+            found = await request(server, "GET", path + tags, token)
+            assert found.status == 200
+            assert (b"hello" in found.body) is (tags == "other")
+            assert len(backend.asked) == asked
+        said = json.loads(backend.asked[0])
+        assert (said["endpoint"], said["address"]) == ("http", "127.0.0.1")
+        assert said["tags"] == ["other"]
+        assert outcomes(server) == {"accepted": 3}
+
+
+@pytest.mark.parametrize("path", HISTORY)
+async def test_nothing_is_read_that_the_backend_does_not_allow(tmp_path: Path, path: str) -> None:
+    token = {"X-Auth-Token": "t"}
+    async with serving(tmp_path) as (server, backend):
+        await server.hub.store(frozenset({"other"}), b"hello")
+        backend.says = {"allow": False}
+        for tags in ("other", "others"):
+            assert (await request(server, "GET", path + tags, token)).status == 403
+        backend.status = 500
+        assert (await request(server, "GET", path + "another", token)).status == 503
+        backend.asked.clear()
+        for tags in ("*", "mist:connected"):
+            assert (await request(server, "GET", path + tags, token)).status == 403
+        assert backend.asked == []
+
+
+async def test_a_token_that_changes_while_the_log_is_read_is_asked_about_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path) as (server, backend):
+        await server.hub.store(frozenset({"other"}), b"hello")
+        read = LogReader.read
+
+        async def revoked_meanwhile(self: LogReader, wanted: Wanted) -> LogPage:
+            page = await read(self, wanted)
+            backend.says = {"allow": False}
+            await server.hub.registry.execute([SetAttributes("t", Attributes(user="8"))])
+            return page
+
+        monkeypatch.setattr(LogReader, "read", revoked_meanwhile)
+        found = await request(server, "GET", "/v1/log?subscribe=other", {"X-Auth-Token": "t"})
+        assert found.status == 403
+        assert b"hello" not in found.body
