@@ -496,7 +496,7 @@ async def test_polls_of_a_token_that_expires_end(server, monkeypatch):
         path = "/message-bus/c2/poll"
         await client.send_request("POST", path, {**WITH_TOKEN, **PLAIN}, json={"/foo": 0})
         await until(lambda: len(hub.expiry) == 2)
-        hub.registry.now = hub.expiry._now = lambda: 4e9
+        hub.registry.now = hub.expiry._schedule._now = lambda: 4e9
         assert (await client.receive_head()).status == 401
         assert await chunked.ended()
     assert (await ask(server, {"/foo": 0})).status == 401
