@@ -88,6 +88,7 @@ class Meters:
         self.append = Histogram((*_MICROSECONDS[3:], *_MILLISECONDS, *_SECONDS), clock)
         self.loop_lag = Histogram((*_MICROSECONDS[3:], *_MILLISECONDS, *_SECONDS))
         self._recent: list[float] = []
+        self._longest = 0.0  # of `loop_lag`, since it was taken
 
     @property
     def lag(self) -> float:
@@ -98,12 +99,22 @@ class Meters:
         """Something was done so much later than due."""
         seconds = max(seconds, 0.0)
         self.loop_lag.observe(seconds)
+        self._longest = max(self._longest, seconds)
         self._recent = [*self._recent[1 - self._RECENT :], seconds]
+
+    def take_longest_lag(self) -> float:
+        """The most that something was late since the last call; seconds."""
+        longest, self._longest = self._longest, 0.0
+        return longest
+
+    def latencies(self) -> Iterable[tuple[str, Histogram]]:
+        """Those of what messages have to wait for, by name."""
+        yield "publish_to_write", self.publish_to_write
+        yield "commit", self.commit
+        yield "append", self.append
 
     def histograms(self) -> Iterable[tuple[str, Histogram]]:
         """All of them, by name."""
-        yield "publish_to_write", self.publish_to_write
+        yield from self.latencies()
         yield "match", self.match
-        yield "commit", self.commit
-        yield "append", self.append
         yield "loop_lag", self.loop_lag

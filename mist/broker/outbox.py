@@ -35,7 +35,7 @@ from typing import Final
 import attrs
 
 from mist.attributes import NO_ATTRIBUTES
-from mist.broker.backlog import BURST, Backlog
+from mist.broker.backlog import BURST, Backlog, Written
 from mist.broker.queued import Queued
 from mist.wire import WireForm
 
@@ -109,6 +109,7 @@ class Outbox(Backlog):
             was dropped because the outbox is full.
         on_overrun: called when the session must end: the text says why. May be called more
             than once.
+        written: see `Backlog`.
 
     Attributes:
         flush: set by the transport: write what is queued as far as that goes without
@@ -155,8 +156,9 @@ class Outbox(Backlog):
         *,
         on_dropping: "Callable[[Outbox], None]" = _nothing,
         on_overrun: Callable[[str], None] = _nothing,
+        written: Written | None = None,
     ) -> None:
-        super().__init__(limits.bytes, limits.messages, ready)
+        super().__init__(limits.bytes, limits.messages, ready, written)
         self.form = form
         self.owner = ""
         self.attributes = NO_ATTRIBUTES
@@ -388,7 +390,7 @@ class Outbox(Backlog):
         wire, written, count = self.partial
         if written and count:
             whole = min(self.form.count_whole(wire, written), count)
-            self.sent_messages += whole
+            self.note_sent(whole, 0)
             self.queued -= whole
             first = self._counts[0]
             if type(first) is Queued:

@@ -5,6 +5,7 @@ from typing import Final
 
 import trio
 
+from mist.broker.backlog import Written
 from mist.broker.outbox import Outbox, OutboxLimits
 from mist.change import Change
 from mist.message import Envelope
@@ -59,7 +60,7 @@ class WakeupOutbox(Outbox):
 
     Args:
         form: `WAKEUPS`.
-        limits, ready, on_dropping, on_overrun: as for every outbox.
+        limits, ready, on_dropping, on_overrun, written: as for every outbox.
     """
 
     __slots__ = ("_changed", "_room", "_woken")
@@ -72,8 +73,11 @@ class WakeupOutbox(Outbox):
         *,
         on_dropping: Callable[[Outbox], None] = lambda outbox: None,
         on_overrun: Callable[[str], None] = lambda reason: None,
+        written: Written | None = None,
     ) -> None:
-        super().__init__(form, limits, ready, on_dropping=on_dropping, on_overrun=on_overrun)
+        super().__init__(
+            form, limits, ready, on_dropping=on_dropping, on_overrun=on_overrun, written=written
+        )
         self._woken = False
         self._changed = Change()
         self._room = Change()

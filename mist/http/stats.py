@@ -59,12 +59,40 @@ class TopTag(msgspec.Struct, frozen=True):
     published_rate: float
 
 
+class Distribution(msgspec.Struct, frozen=True):
+    """A histogram of durations.
+
+    Attributes:
+        bounds: upper bounds of the buckets in seconds; one without a bound follows.
+        counts: observations of each bucket since the start.
+    """
+
+    bounds: Sequence[float]
+    counts: Sequence[int]
+
+
+class Latency(msgspec.Struct, frozen=True):
+    """How long messages take, of samples.
+
+    Attributes:
+        publish_to_write: from a message's arrival to the end of the flush that wrote it for those
+            of its subscribers who take it at once.
+        commit: until a group of messages is in the history; None where there is none.
+        append: of that, the engine's log; None where there is no engine.
+    """
+
+    publish_to_write: Distribution
+    commit: Distribution | None
+    append: Distribution | None
+
+
 class Stats(msgspec.Struct, frozen=True):
     """A snapshot of a server. Values count since the start, unless described as current.
 
     Attributes:
         time: Unix seconds.
-        uptime: seconds.
+        started: Unix seconds; of another process another one, and never another of this one.
+        uptime: seconds, by a clock that nobody sets.
         published, rejected, unmatched: messages accepted, refused for their tags, and
             accepted and unmatched by any subscription.
         relayed: messages that other nodes of the engine have accepted.
@@ -80,6 +108,7 @@ class Stats(msgspec.Struct, frozen=True):
         outbox_limit: bytes that may be queued for one connection, as configured; beyond that
             the slow consumer policy applies.
         auth_failures: by transport.
+        latency: histograms; see there.
         loop_lag: event loop lag in seconds, the maximum of the last second.
         cpu_seconds: of the process.
         resident_bytes: of the process, now.
@@ -90,6 +119,7 @@ class Stats(msgspec.Struct, frozen=True):
     """
 
     time: float
+    started: float
     uptime: float
     version: str
     published: int
@@ -107,6 +137,7 @@ class Stats(msgspec.Struct, frozen=True):
     tag_sets: int
     outbox_limit: int
     auth_failures: dict[str, int]
+    latency: Latency
     loop_lag: float
     cpu_seconds: float
     resident_bytes: int
@@ -127,11 +158,11 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         hub = context.hub
         broker = hub.broker.statistics()
         history = None if hub.sequencer is None else await log.state(hub.sequencer, hub.sealer)
-        now = time.time()
         return answer(
             Stats(
-                time=now,
-                uptime=now - context.started,
+                time=time.time(),
+                started=context.started,
+                uptime=hub.recorder.uptime,
                 version=__version__,
                 published=broker.published,
                 relayed=broker.relayed,
@@ -148,6 +179,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
                 tag_sets=broker.tag_sets,
                 outbox_limit=hub.outbox_limits.bytes,
                 auth_failures=dict(hub.failed_auths),
+                latency=_latency(hub),
                 loop_lag=hub.meters.lag,
                 cpu_seconds=time.process_time(),
                 resident_bytes=resident_bytes(),
@@ -163,6 +195,15 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 
 def _top_tags(hub: Hub) -> list[TopTag]:
     return [TopTag(tag, round(rate, 3)) for tag, rate in hub.broker.top_tags(_TOP_TAGS)]
+
+
+def _latency(hub: Hub) -> Latency:
+    found = {name: Distribution(each.bounds, each.counts) for name, each in hub.meters.latencies()}
+    return Latency(
+        found["publish_to_write"],
+        None if hub.sequencer is None else found["commit"],
+        None if hub.nodes is None else found["append"],
+    )
 
 
 class _LogSize:

@@ -61,8 +61,7 @@ class PollSession(StreamSession):
 
     def note_answered(self, messages: int, size: int) -> None:
         """Count an answer that was written; `size` is bytes."""
-        self.outbox.sent_messages += messages
-        self.outbox.sent_bytes += size
+        self.outbox.note_sent(messages, size)
         self.hub.broker.note_answered(messages)
 
 

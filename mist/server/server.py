@@ -130,6 +130,7 @@ class Server:
         await background.start(self.hub.turns.run)
         background.start_soon(self.hub.flush_scheduler.run)
         background.start_soon(self.hub.report_drops)
+        background.start_soon(self.hub.recorder.run)
         background.start_soon(self._endpoints.streams.watch)
         background.start_soon(self.hub.registry.run)
         background.start_soon(self.hub.credentials.run)

@@ -24,6 +24,7 @@ from mist.auth.credentials import Credentials
 from mist.auth.issued import IssuedRecord
 from mist.auth.registry import Registry
 from mist.auth.revocations import is_revoked
+from mist.broker.backlog import Written
 from mist.broker.broker import Broker, BrokerStatistics
 from mist.broker.meters import Meters
 from mist.broker.outbox import Outbox, OutboxLimits
@@ -38,6 +39,7 @@ from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.inside import InsidePublisher
 from mist.sessions.nodes import Nodes
 from mist.sessions.presence import PresenceService
+from mist.sessions.recorder import Recorder
 from mist.sessions.sequencer import Sequencer
 from mist.sessions.session_table import SessionTable
 from mist.sessions.token_limits import TokenLimits
@@ -131,6 +133,8 @@ class Hub(InsidePublisher):
         clients: which client ids are taken.
         client_filters: which messages of channels clients are given, by `mist.bus`.
         meters: what is measured, by samples.
+        written: delivered to all sessions since the start, those that are gone included.
+        recorder: counters over the last ten minutes.
         failed_auths, failed_auth_reasons: wrong credentials, by transport, and by what was
             wrong.
         recoveries: sessions that resumed, by how that went: `recovered`, `lost` (part of what
@@ -149,6 +153,7 @@ class Hub(InsidePublisher):
         self.registry = registry
         self.credentials = Credentials(registry)
         self.meters = Meters(time.perf_counter)
+        self.written = Written()
         self.broker = Broker(limits, self.meters)
         self.subscription_callout: SubscriptionCallout | None = None
         self.turns = Turns()
@@ -157,6 +162,7 @@ class Hub(InsidePublisher):
         self.outbox_limits = outbox_limits or OutboxLimits()
         self.hub_limits = hub_limits or HubLimits()
         self.sessions = SessionTable(self.hub_limits.unauthenticated)
+        self.recorder = Recorder(self.broker, self.sessions, self.written, self.meters)
         self.ending = False
         self.sequencer: Sequencer | None = None
         self.nodes: Nodes | None = None

@@ -157,6 +157,7 @@ class Session:
             hub.broker.ready,
             on_dropping=lambda outbox: hub.note_dropping(self.name, outbox),
             on_overrun=lambda reason: self.end(CloseReason(4008, reason)),
+            written=hub.written,
         )
         self.subscriptions = SubscriptionSet(
             hub.broker, self.outbox, hub.hub_limits.subscription_bytes, counted=counted

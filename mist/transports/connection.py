@@ -120,7 +120,8 @@ class Connection:
         if self._draining or self.broken:
             return
         if self._fd is not None:
-            self._write(self._fd)
+            if self._write(self._fd):
+                return
             if self.outbox.size and not self._queues_more:
                 # Not before it is needed: a page that has a few messages needs no system call.
                 self._queues_more = True
@@ -134,7 +135,8 @@ class Connection:
             else:
                 self._nursery.start_soon(self._keep_writing if self._fd is None else self._drain)
 
-    def _write(self, fd: int) -> None:
+    def _write(self, fd: int) -> bool:
+        """Write what the kernel takes at once. Whether nothing is left to be written."""
         outbox = self.outbox
         try:
             while outbox.size:
@@ -142,11 +144,12 @@ class Connection:
                 written = os.write(fd, data)
                 outbox.sent(written)
                 if written < len(data):
-                    return
+                    return False
         except BlockingIOError:
-            return
+            return False
         except OSError as error:
             self._break(error)
+        return True
 
     async def _drain(self) -> None:
         try:

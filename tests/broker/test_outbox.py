@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from mist.broker.backlog import Written
 from mist.broker.outbox import BURST, RESERVE, Outbox, OutboxLimits, SlowConsumer
 from mist.protocols.line.forms import PLAIN
 
@@ -31,6 +32,23 @@ def test_what_is_put_comes_out_in_order() -> None:
     assert outbox.put(b"three", 2)
     assert take_all(outbox) == b"onetwothree"
     assert outbox.statistics().sent == 3
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 4), st.integers(1, 9)), max_size=20))
+def test_what_several_have_written_together_is_the_sum_of_what_each_has(
+    steps: list[tuple[int, int, int]],
+) -> None:
+    written = Written()
+    outboxes = [make_outbox(written=written) for _ in range(2)]
+    for which, messages, part in steps:
+        outbox = outboxes[which]
+        outbox.put(b"a,b x\n" * messages, messages)
+        outbox.sent(min(part, outbox.size))  # of most writes in the middle of a message
+    outboxes[0].note_sent(3, 30)
+    for each in outboxes:
+        each.discard()
+    assert written.messages == sum(each.sent_messages for each in outboxes)
+    assert written.bytes == sum(each.sent_bytes for each in outboxes)
 
 
 def test_it_enters_the_ready_list_once() -> None:
