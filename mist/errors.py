@@ -59,6 +59,7 @@ __all__ = [
     "ProtocolViolation",
     "RegistryUnavailable",
     "RemoteError",
+    "SessionEnded",
     "StartupError",
     "TokenExists",
     "TokenExpired",
@@ -261,6 +262,13 @@ class TokenRevoked(CommandError):
 
     code = "token_revoked"
     message = "Token revoked"
+
+
+class SessionEnded(CommandError):
+    """An operator has ended the session. The peer may connect again."""
+
+    code = "session_ended"
+    message = "Session ended by an operator"
 
 
 class TooManyRequests(CommandError):

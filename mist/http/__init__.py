@@ -19,13 +19,14 @@ A module for each group of routes, which has a `routes(context)`:
     description     the OpenAPI document; `openapi` has the types that describe routes
     guble           topics, as guble's clients publish to them
     health          liveness, readiness, and the endpoints for browsers
-    inspect         lists of connections, subscriptions and tags; `paging`
+    inspect         lists of subscriptions and tags; `paging`
     messages        publishing and reading; `publications` parses bodies, `idempotency`
                     recognizes retries
     log             the log as Arrow; `log_pages`, `log_segments` read it
     metrics         for Prometheus
     pages           the dashboard, mist.js, and their files
     polling         long polling, for networks that break streams; `search` reads for it
+    sessions        connections: lists of them, one, and its end
     staging         exactly-once writes; `staging_parts` validates, `staging_store` keeps parts
     stats           statistics for the dashboard; `session_aggregates` sums over sessions
     streams         Server-Sent Events; `subscribers`, `open_streams` are shared with polls

@@ -62,6 +62,7 @@ _STATUS: Final = {
     "history_damaged": 503,
     "registry_unavailable": 503,
     "engine_unavailable": 503,
+    "session_ended": 503,
     "too_many_questions": 503,
 }
 

@@ -10,9 +10,10 @@ from starlette.types import ASGIApp, Receive
 
 from mist.auth import Record
 from mist.bus.wakeups import WAKEUPS, WakeupOutbox
+from mist.errors import SessionEnded
 from mist.http.access import Caller
 from mist.http.context import Context
-from mist.http.problems import Problem
+from mist.http.problems import Problem, problem_of
 from mist.http.rates import too_often
 from mist.http.tickets import bearer
 from mist.protocols.event_forms import EventForm
@@ -165,6 +166,8 @@ def refusal_of(reason: CloseReason) -> Problem:
             return Problem(401, "unauthorized", reason.reason, {"WWW-Authenticate": "Bearer"})
         case 1000:
             return Problem(403, "not_granted", reason.reason)
+        case 4410:
+            return problem_of(SessionEnded())
         case 1011:
             return Problem(503, "history_unavailable", reason.reason, {"Retry-After": "1"})
         case _:

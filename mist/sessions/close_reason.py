@@ -6,6 +6,7 @@ import attrs
 
 __all__ = [
     "DISCONNECTED",
+    "ENDED_BY_OPERATOR",
     "HISTORY_FORKED",
     "HISTORY_LOST",
     "INTERNAL_ERROR",
@@ -33,6 +34,9 @@ class CloseReason:
 DISCONNECTED: Final = CloseReason(1006, "peer disconnected", grace=10.0)
 """The peer closed its side, or the connection broke. It may still be reading: `nc` is, after
 the end of its input."""
+
+ENDED_BY_OPERATOR: Final = CloseReason(4410, "session ended by an operator")
+"""A service has ended it. Its credential is as good as before: the peer may connect again."""
 
 HISTORY_LOST: Final = CloseReason(1011, "history is unavailable")
 """The session was being replayed from the history, which can't be read any more."""

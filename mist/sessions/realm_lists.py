@@ -9,9 +9,10 @@ import heapq
 
 import attrs
 
-from mist.sessions.inspection import Entry, Kind, Page
+from mist.sessions.finding import ALL, ConnectionQuery
+from mist.sessions.inspection import Entry, Kind, Page, is_ascending
 from mist.sessions.nodes import KnownNode, Nodes
-from mist.sessions.questions import ListAfter, decode_list, encode_question
+from mist.sessions.questions import FindConnections, ListAfter, decode_list, encode_question
 
 __all__ = ["RealmPage", "list_realm_page"]
 
@@ -34,31 +35,40 @@ class RealmPage:
 
 
 async def list_realm_page(
-    nodes: Nodes, kind: Kind, after: tuple[int, str, str] | None, limit: int
+    nodes: Nodes,
+    kind: Kind,
+    after: tuple[int, str, str] | None,
+    limit: int,
+    query: ConnectionQuery = ALL,
 ) -> RealmPage:
     """A page of a list over all nodes.
 
     Args:
+        query: which connections. Nodes of earlier versions know no other than all.
         after: number and text of the key behind which it begins, and the node that has it.
         limit: most entries of it.
 
     Raises:
         EngineUnavailable, TooManyQuestions: no node can be asked.
     """
-    answers, missing = await nodes.ask(encode_question(ListAfter(kind, after, limit)))
+    question = FindConnections(query, after, limit)
+    plain = ListAfter(kind, after, limit)
+    answers, missing = await nodes.ask(encode_question(plain if query == ALL else question))
+    ascending = is_ascending(kind, query)
     pages: dict[str, Page] = {}
     for node, answer in answers.items():
         page = decode_list(answer)
         if page is not None:
             pages[node] = page
     lists = [
-        [(_key(kind, node, entry), entry) for entry in page.entries] for node, page in pages.items()
+        [(_key(ascending, node, entry), entry) for entry in page.entries]
+        for node, page in pages.items()
     ]
     merged = heapq.merge(*lists, key=_first)
     # Behind the end of a page that is not a node's last, there may be more of that node before what
     # others have.
     ends = [
-        _key(kind, node, page.entries[-1])
+        _key(ascending, node, page.entries[-1])
         for node, page in pages.items()
         if page.more and page.entries
     ]
@@ -72,9 +82,8 @@ async def list_realm_page(
     )
 
 
-def _key(kind: Kind, node: str, entry: Entry) -> tuple[int, str, str]:
+def _key(ascending: bool, node: str, entry: Entry) -> tuple[int, str, str]:
     """Of which the first entry has the lowest."""
-    ascending = kind is Kind.CONNECTIONS
     return (entry.number if ascending else -entry.number, entry.text, node)
 
 

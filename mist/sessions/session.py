@@ -81,6 +81,7 @@ class Session:
         counted: whether a subscription made twice has to be undone twice.
 
     Attributes:
+        since: when the peer connected, Unix seconds.
         record: the token's registry record; None for services, which may do everything.
         allowed: tag sets that it may subscribe to though its grant doesn't say so; None for none.
         account: whom the event loop's time is charged to: the token, or the session itself.
@@ -114,6 +115,7 @@ class Session:
         "record",
         "recovery",
         "scope",
+        "since",
         "subscriptions",
         "transport",
         "unauthenticated",
@@ -136,6 +138,7 @@ class Session:
         self.transport = transport
         self.peer = peer
         self.name = hub.sessions.new_name(transport)
+        self.since = hub.now()
         self.unauthenticated = auth_timeout is not None
         self.record: Record | None = None
         self.allowed: set[TagSet] | None = None

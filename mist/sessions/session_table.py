@@ -20,7 +20,7 @@ from mist.auth import Record
 from mist.auth.issued import IssuedRecord
 from mist.broker.outbox import Outbox
 from mist.sessions.close_reason import CloseReason
-from mist.sessions.subscriptions import Quota, SubscriptionSet
+from mist.sessions.subscriptions import NamedSubscriptionSet, Quota, SubscriptionSet
 
 __all__ = ["ConnectedSession", "SessionEvents", "SessionTable"]
 
@@ -36,6 +36,7 @@ class ConnectedSession(Protocol):
         name: of its own, for logs: `tcp-17`.
         transport: the listener's kind, for logs and counts: `tcp`, `ws`.
         peer: the peer's address, for logs.
+        since: when the peer connected, Unix seconds.
         record: the token's registry record; None for services.
         ended: None while the session lives.
         handling: whether it is at commands that its peer sent.
@@ -44,9 +45,11 @@ class ConnectedSession(Protocol):
     name: str
     transport: str
     peer: str
+    since: float
     record: Record | None
     outbox: Outbox
     subscriptions: SubscriptionSet
+    named_subscriptions: NamedSubscriptionSet
     ended: CloseReason | None
     handling: bool
 

@@ -57,7 +57,7 @@ export class MistError extends Error {
   /**
    * Stable, for comparisons: `unauthorized`, `origin_not_allowed`, `bad_request`,
    * `protocol_violation` (these end the client); `connection_lost`, `going_away`, `timed_out`,
-   * `too_many_requests`, `too_slow`, `unreachable`, `no_token`, `no_transport`,
+   * `too_many_requests`, `session_ended`, `too_slow`, `unreachable`, `no_token`, `no_transport`,
    * `history_unavailable`, `registry_unavailable` (it reconnects); `not_granted`, `history_off`,
    * `invalid_position`, `too_many_subscriptions`, `refused` (a subscription or a publish was
    * refused); `idempotency_conflict`, `payload_too_large`, `too_many_publishes` (a publish was);

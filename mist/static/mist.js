@@ -100,6 +100,7 @@ const FINAL_CODES = {
 const TEMPORARY_CODES = {
   1001: "going_away",
   1013: "registry_unavailable",
+  4410: "session_ended",
   4408: "timed_out",
   4429: "too_many_requests",
 };

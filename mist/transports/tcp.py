@@ -3,13 +3,22 @@
 Which one, the first bytes may tell (`mist.transports.dialects`); after them nobody looks again.
 """
 
+from collections.abc import Mapping
+from typing import Final
+
 import trio
 
 from mist.commands import Invalid
-from mist.errors import TokenExpired, TokenRevoked
+from mist.errors import CommandError, SessionEnded, TokenExpired, TokenRevoked
 from mist.replies import Failed
 from mist.sessions.authenticating import Credential
-from mist.sessions.close_reason import DISCONNECTED, TOKEN_EXPIRED, TOKEN_REVOKED, CloseReason
+from mist.sessions.close_reason import (
+    DISCONNECTED,
+    ENDED_BY_OPERATOR,
+    TOKEN_EXPIRED,
+    TOKEN_REVOKED,
+    CloseReason,
+)
 from mist.sessions.dispatch import CommandSession
 from mist.sessions.hub import Hub
 from mist.transports.connection import Connection
@@ -19,6 +28,13 @@ from mist.transports.streams import send
 from mist.transports.transport import Transport
 
 __all__ = ["TcpTransport"]
+
+# Of sessions that end though their peer did nothing wrong.
+_LAST_WORDS: Final[Mapping[CloseReason, type[CommandError]]] = {
+    ENDED_BY_OPERATOR: SessionEnded,
+    TOKEN_EXPIRED: TokenExpired,
+    TOKEN_REVOKED: TokenRevoked,
+}
 
 
 class TcpTransport(Transport):
@@ -74,8 +90,9 @@ class TcpTransport(Transport):
                 session.end(CloseReason(4408, "no auth in time"))
             session.end(DISCONNECTED)
             assert session.ended is not None
-            if session.ended in (TOKEN_EXPIRED, TOKEN_REVOKED):
-                error = TokenExpired() if session.ended is TOKEN_EXPIRED else TokenRevoked()
+            last_word = _LAST_WORDS.get(session.ended)
+            if last_word is not None:
+                error = last_word()
                 session.outbox.reply(session.protocol.reply(Invalid(error), Failed(error)))
             await connection.finish(session.ended.grace, linger=session.ended is not DISCONNECTED)
         finally:

@@ -1,5 +1,6 @@
 """`/v1/connections`, `/v1/subscriptions`, `/v1/tags`."""
 
+import time
 from urllib.parse import quote
 
 import pytest
@@ -9,6 +10,7 @@ from mist.broker.outbox import Outbox, OutboxLimits
 from mist.commands import Register
 from mist.protocols.line.forms import PLAIN
 from mist.sessions.session import Session
+from mist.terms import Terms
 from tests.http.client import request
 from tests.http.test_stats import Peer, dial
 from tests.servers import listeners, running
@@ -62,12 +64,17 @@ async def test_a_connection_is_told_with_its_counts(server):
         "sent_bytes": session.outbox.sent_bytes,
         "dropped": 0,
         "behind": False,
+        "since": session.since,
     }
+    assert abs(time.time() - found["since"]) < 60
     await peer.aclose()
 
 
 async def test_a_tokens_connection_is_told_by_the_tokens_id(server):
-    [record] = await server.hub.registry.execute([Register("s3cret-t0ken", frozenset("a"))])
+    terms = Terms(name="nightly export")
+    [record] = await server.hub.registry.execute(
+        [Register("s3cret-t0ken", frozenset("a"), terms=terms)]
+    )
     session = Session(server.hub, PLAIN, lambda notice: b"", transport="ws", peer="203.0.113.9")
     session.adopt(record)
     session.outbox.dropped_full = 2
@@ -76,6 +83,7 @@ async def test_a_tokens_connection_is_told_by_the_tokens_id(server):
     [found] = response.json()["connections"]
     assert (found["token"], found["peer"], found["transport"]) == (record.id, "203.0.113.9", "ws")
     assert (found["dropped"], found["behind"]) == (2, True)
+    assert found["token_name"] == "nightly export"
     assert b"s3cret" not in response.body
     await session.aclose()
 

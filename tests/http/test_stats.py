@@ -202,7 +202,8 @@ class Peer:
         from mist.broker.outbox import Outbox, OutboxLimits
 
         self.name, self.transport, self.peer = name, "tcp", "127.0.0.1"
-        self.record, self.subscriptions = None, ()
+        self.record, self.subscriptions, self.named_subscriptions = None, (), ()
+        self.since, self.ended = 1_700_000_000.0, None
         self.outbox = Outbox(PLAIN, OutboxLimits(), hub.broker.ready)
 
 

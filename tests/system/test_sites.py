@@ -382,6 +382,8 @@ REFUSED = {
     "GET /api/subscribers/{topic}": "/api/subscribers/rooms/1",
     "GET /metrics": "/metrics",
     "GET /v1/connections": "/v1/connections",
+    "GET /v1/connections/{name}": "/v1/connections/tcp-1",
+    "DELETE /v1/connections/{name}": "/v1/connections/tcp-1",
     "POST /v1/log/erase": "/v1/log/erase",
     "POST /v1/log/seal": "/v1/log/seal",
     "GET /v1/nodes": "/v1/nodes",
