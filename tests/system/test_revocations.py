@@ -2,7 +2,7 @@
 
 import json
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from tests.endpoints import LISTEN, SCENARIOS, publish_http, web
 from tests.http.client import request
 from tests.processes import token_key
 from tests.servers import running
+from tests.system.nodes import ON_REDIS, engine_server
 from tests.system.test_callout import serving as serving_callout
 from tests.system.test_jwt import ENDS, ended_lines, token
 from tests.system.test_jwt import serving as serving_jwt
@@ -192,17 +193,26 @@ async def test_a_user_of_a_callout_is_revoked_and_asked_about_again(tmp_path: Pa
 # at many nodes
 
 
+@pytest.fixture(params=("memory", *ON_REDIS))
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of an engine of its own."""
+    if request.param == "memory":
+        yield f"memory://{secrets.token_hex(4)}"
+    else:
+        with engine_server(request.param, tmp_path) as server:
+            yield server.url()
+
+
 @pytest.fixture
-async def nodes(tmp_path: Path) -> AsyncIterator[list[Server]]:
+async def nodes(tmp_path: Path, engine: str) -> AsyncIterator[list[Server]]:
     """Two of one engine."""
-    url = f"memory://{secrets.token_hex(4)}"
     keys = write_jwks(tmp_path / "jwks.json", "rsa")
     async with AsyncExitStack() as stack:
         nodes = []
         for name in ("one", "two"):
             settings: dict[str, Any] = {
-                "engine": url,
-                "tokens": url,
+                "engine": engine,
+                "tokens": engine,
                 "token_key_file": token_key(tmp_path),
                 "history": "memory://",
                 "listen": LISTEN,
