@@ -1,4 +1,4 @@
-"""The client: publish and administer over TCP, subscribe over TCP or a WebSocket.
+"""The client: publish and subscribe over TCP or a WebSocket, administer over TCP.
 
     async with connect("tcp://127.0.0.1:1445") as client:
         async with client.subscribe(["room:1"]) as subscription:

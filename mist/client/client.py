@@ -12,7 +12,7 @@ import anyio.lowlevel
 from mist.attributes import Attributes, change_of_json
 from mist.audience import Audience
 from mist.client.arguments import credential_text, payload, tag_set, token_text, unix_seconds
-from mist.client.errors import BadArgument, Unframable, Unsupported
+from mist.client.errors import BadArgument, HistoryOff, Unsupported
 from mist.client.line_codec import decode_text
 from mist.client.options import State
 from mist.client.position import Position, Start, parse_position
@@ -23,11 +23,13 @@ from mist.client.subscription import Gap, Subscription
 from mist.commands import (
     AddTags,
     Auth,
+    Command,
     Last,
     ListSubscriptions,
     ListTags,
     ListTokens,
     Ping,
+    PublishOnce,
     Register,
     RemoveTags,
     Revoke,
@@ -105,17 +107,15 @@ class Client:
 
         Args:
             tags: 1 to 64 of them.
-            data: bytes without LF, or text, which is sent as UTF-8.
+            data: bytes, or text, which is sent as UTF-8. Over TCP without LF; over a WebSocket
+                as much as fits into 128 KiB of JSON, with the rest of the message.
             to: the audience, for targeted delivery; None is every subscriber.
 
         Raises:
             EmptyTag, InvalidTag, TooManyTags, DataTooLong, Unframable: nothing was queued.
-            Unsupported: over a WebSocket.
             ClientClosed, ConnectionLost, ConnectError: the client has ended.
         """
-        if not self._state.lines:
-            raise Unsupported("publishing is not allowed over websockets")
-        await self._state.publish(self._publisher.line(tags, data, to))
+        await self._state.publish(self._publisher.encode(tags, data, to))
 
     async def store(self, tags: Iterable[str], data: bytes | str) -> int:
         """Publish a message and wait until it is durable. Returns its id in the history.
@@ -128,20 +128,19 @@ class Client:
 
         Raises:
             EmptyTag, InvalidTag, TooManyTags, DataTooLong, Unframable: nothing was sent.
-            HistoryOff, HistoryUnavailable: it was not stored, and is not delivered.
+            HistoryOff, HistoryUnavailable: it was not stored, and is not delivered; but over a
+                WebSocket a server without a history has delivered it.
             RemoteError: the server refused it for another reason.
             ConnectionLost: it was stored once or not at all.
-            Unsupported: over a WebSocket.
         """
-        if not self._state.lines:
-            raise Unsupported("publishing is not allowed over websockets")
-        found = tag_set(tags, self._limits.message_tags)
-        raw = payload(data, self._limits.data)
-        if b"\n" in raw:
-            raise Unframable
-        reply = await self._state.call(Store(Batch.of(found, raw)))
-        assert isinstance(reply, Stored)
-        return reply.id
+        self._publisher.encode(tags, data, None)  # raises what there is to raise
+        found, raw = tag_set(tags, self._limits.message_tags), payload(data, self._limits.data)
+        lines = self._state.lines
+        command: Command = Store(Batch.of(found, raw)) if lines else PublishOnce(found, raw)
+        reply = await self._state.call(command)
+        if isinstance(reply, Stored):
+            return reply.id
+        raise HistoryOff
 
     async def last(self) -> Position:
         """The newest position in the server's history.

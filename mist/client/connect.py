@@ -10,6 +10,8 @@ from mist.client.address import Address
 from mist.client.arguments import check_credentials
 from mist.client.backoff import Backoff
 from mist.client.client import Client
+from mist.client.frames import PublishFrame
+from mist.client.line_codec import PublishLine
 from mist.client.options import Options, State
 from mist.client.publisher import Publisher
 from mist.client.state import ClientState
@@ -72,7 +74,8 @@ async def connect(
     address = Address.parse(url)
     check_credentials(secret, token, address)
     limits = Limits() if limits is None else limits
-    publisher = Publisher(limits)
+    lines = address.protocol == "tcp"
+    publisher = Publisher(limits, PublishLine() if lines else PublishFrame(limits.frame))
     state = ClientState(
         address,
         Options(

@@ -74,7 +74,7 @@ class Unframable(BadArgument):
 
 
 class Unsupported(ClientError, NotAllowed):
-    """A command that this kind of connection doesn't have, such as publishing over a WebSocket."""
+    """A command that this kind of connection doesn't have, such as tokens over a WebSocket."""
 
     code = "unsupported"
 

@@ -10,17 +10,20 @@ the subscribe, with the next `ref`; its reply comes after the last replayed mess
 import base64
 import binascii
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 import attrs
 import msgspec
 
+from mist.audience import Audience
 from mist.client.dialect import (
     Dialect,
     Event,
     HistoryGap,
     PresenceRevoked,
     PresenceTold,
+    PublishFailed,
     ReplayStarted,
     Request,
     Response,
@@ -33,6 +36,7 @@ from mist.commands import (
     Command,
     ListSubscriptions,
     Ping,
+    PublishOnce,
     Resume,
     Since,
     Subscribe,
@@ -40,15 +44,16 @@ from mist.commands import (
     UnwatchPresence,
     WatchPresence,
 )
-from mist.errors import InvalidPosition, ProtocolViolation
+from mist.errors import DataTooLong, InvalidPosition, ProtocolViolation
 from mist.message import Message, TagSet, format_tags
 from mist.protocols.positions import MAX_ID, position_from_json
-from mist.replies import Done, Failed, Reply, Subscriptions
+from mist.replies import Done, Failed, Reply, Stored, Subscriptions
 
-__all__ = ["SUPPORTED", "FrameDialect"]
+__all__ = ["SUPPORTED", "FrameDialect", "PublishFrame"]
 
 
 _CACHED_TAG_LISTS: Final = 4096
+_LONG: Final = 16_384  # bytes of data, from which on the shorter form is taken
 
 
 @attrs.define(eq=False)
@@ -58,10 +63,39 @@ class _Fence(Request):
     of: Request | None = None
 
 
+class PublishFrame:
+    """A published message as a frame without a `ref`; see `mist.client.publisher.PublishForm`.
+
+    Args:
+        limit: bytes of a frame.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+
+    def head(self, tags: TagSet, to: Audience | None = None) -> bytes:
+        """All but the data."""
+        fields = {"command": "publish", "tags": sorted(tags)}
+        more = {} if to is None else {"to": to.as_json()}
+        return msgspec.json.encode({**fields, **more}).removesuffix(b"}") + b","
+
+    def message(self, head: bytes, data: bytes) -> bytes:
+        """The frame.
+
+        Raises:
+            DataTooLong: it would be longer than allowed.
+        """
+        frame = head + msgspec.json.encode(_data(data)).removeprefix(b"{")
+        if len(frame) > self._limit:
+            raise DataTooLong
+        return frame
+
+
 class FrameDialect(Dialect):
     """Requests and replies of one WebSocket. `receive` takes one whole message."""
 
     def __init__(self) -> None:
+        self.unconfirmed = 0
         self._last_ref = 0
         self._in_flight: dict[int, Request] = {}
         self._tag_sets: dict[tuple[str, ...], TagSet] = {}
@@ -73,6 +107,9 @@ class FrameDialect(Dialect):
                 frames.append(self._write(item))
                 if isinstance(item.command, Resume):
                     frames.append(self._write(_Fence(Ping(), of=item)))
+            else:
+                self.unconfirmed += 1
+                frames.append(item)
         return frames
 
     def _write(self, request: Request) -> bytes:
@@ -94,6 +131,9 @@ class FrameDialect(Dialect):
                 return [PresenceTold(read_presence_frame(frame))]
             if "ref" not in frame and frame.get("command") == "unpresence":
                 return [PresenceRevoked(self._tag_set(frame["tags"]))]
+            if "ref" not in frame and frame.get("command") == "publish":
+                self.unconfirmed = max(0, self.unconfirmed - 1)
+                return [] if frame["success"] is True else [PublishFailed(_error(frame))]
             request = self._in_flight.pop(frame.get("ref"), None)
             if request is None:
                 return []
@@ -125,9 +165,7 @@ class FrameDialect(Dialect):
         coded = frame.get("data64")
         raw = frame["data"].encode() if coded is None else base64.b64decode(coded, validate=True)
         id_ = frame.get("id")
-        if id_ is not None and (type(id_) is not int or not 0 < id_ <= MAX_ID):
-            raise ProtocolViolation("the server sent an invalid id")
-        return Message(self._tag_set(frame["keys"]), raw, id_)
+        return Message(self._tag_set(frame["keys"]), raw, None if id_ is None else _id(id_))
 
     def _tag_set(self, listed: Any) -> TagSet:
         if not isinstance(listed, list):
@@ -151,10 +189,22 @@ class FrameDialect(Dialect):
 
 def _reply(command: Command, frame: dict[str, Any]) -> Reply:
     if frame["success"] is not True:
-        return Failed(remote_error(str(frame.get("error", "refused"))))
+        return Failed(remote_error(_error(frame)))
+    if isinstance(command, PublishOnce):
+        return Stored(_id(frame["id"])) if "id" in frame else Done()
     if isinstance(command, ListSubscriptions):
         return Subscriptions([format_tags(tags).encode() for tags in frame["subscriptions"]])
     return Done()
+
+
+def _error(frame: dict[str, Any]) -> str:
+    return str(frame.get("error", "refused"))
+
+
+def _id(found: object) -> int:
+    if type(found) is not int or not 0 < found <= MAX_ID:
+        raise ProtocolViolation("the server sent an invalid id")
+    return found
 
 
 _Frame = dict[str, object]
@@ -166,6 +216,15 @@ def _subscribe(command: Resume) -> _Frame:
     selection: _Frame = {"tags": listed[0]} if len(listed) == 1 else {"subscriptions": listed}
     assert command.since is not None
     return {"command": "subscribe", **selection, "since": _position(command.since)}
+
+
+def _data(data: bytes) -> _Frame:
+    with suppress(UnicodeDecodeError):
+        text = data.decode()
+        # Control characters take six bytes each, which may be more than a frame has.
+        if len(data) < _LONG or len(msgspec.json.encode(text)) < len(data) * 4 / 3:
+            return {"data": text}
+    return {"data64": base64.b64encode(data).decode()}
 
 
 def _position(since: Since) -> object:
@@ -185,4 +244,5 @@ SUPPORTED: Final[dict[type[Command], Callable[..., _Frame]]] = {
     WatchPresence: lambda it: {"command": "presence", "tags": sorted(it.tags)},
     UnwatchPresence: lambda it: {"command": "unpresence", "tags": sorted(it.tags)},
     Ping: lambda it: {"command": "ping"},
+    PublishOnce: lambda it: {"command": "publish", "tags": sorted(it.tags), **_data(it.data)},
 }

@@ -61,33 +61,34 @@ from mist.token_info import TokenInfo, TokenPage
 from mist.wire import RECORD_START, record_head
 
 __all__ = [
+    "PublishLine",
     "decode_newest",
     "decode_number",
     "decode_reply",
     "decode_text",
     "encode_command",
-    "publish_head",
-    "publish_line",
 ]
 
 
-def publish_head(tags: TagSet, to: Audience | None = None) -> bytes:
-    """The start of a publish line with these tags, for all subscribers or for an audience."""
-    tag_list = format_tags(tags).encode()
-    if to is None:
-        return record_head(tag_list)
-    return b"publish-to %b %b " % (to.text.encode(), tag_list)
+class PublishLine:
+    """A published message as a line; see `mist.client.publisher.PublishForm`."""
 
+    def head(self, tags: TagSet, to: Audience | None = None) -> bytes:
+        """The start of the line."""
+        tag_list = format_tags(tags).encode()
+        if to is None:
+            return record_head(tag_list)
+        return b"publish-to %b %b " % (to.text.encode(), tag_list)
 
-def publish_line(head: bytes, data: bytes) -> bytes:
-    """A published message, LF included.
+    def message(self, head: bytes, data: bytes) -> bytes:
+        """The line, LF included.
 
-    Raises:
-        Unframable: `data` holds LF.
-    """
-    if b"\n" in data:
-        raise Unframable
-    return b"%b%b\n" % (head, data)
+        Raises:
+            Unframable: `data` holds LF.
+        """
+        if b"\n" in data:
+            raise Unframable
+        return b"%b%b\n" % (head, data)
 
 
 def encode_command(command: Command) -> tuple[bytes | None, bytes]:

@@ -2,20 +2,30 @@
 
 import logging
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Protocol
 
 from mist.audience import Audience
 from mist.client.arguments import not_one_string, payload, tag_set
 from mist.client.errors import Unconfirmed
-from mist.client.line_codec import publish_head, publish_line
 from mist.errors import RemoteError
-from mist.message import Limits
+from mist.message import Limits, TagSet
 
-__all__ = ["Publisher"]
+__all__ = ["PublishForm", "Publisher"]
 
 log = logging.getLogger("mist.client")
 
 _CACHED: Final = 4096  # tag lists whose encoded form is cached
+
+
+class PublishForm(Protocol):
+    """How a protocol writes a message to be published: what is the same for all with some tags, and
+    the rest."""
+
+    def head(self, tags: TagSet, to: Audience | None) -> bytes:
+        """The beginning, for all subscribers or for an audience."""
+
+    def message(self, head: bytes, data: bytes) -> bytes:
+        """A whole message. Raises Unframable, DataTooLong."""
 
 
 class Publisher:
@@ -26,10 +36,11 @@ class Publisher:
         unconfirmed: messages written to connections that broke, not reported yet.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, form: PublishForm) -> None:
         self.refused = 0
         self.unconfirmed = 0
         self._limits = limits
+        self._form = form
         self._heads: dict[tuple[str | None, ...], bytes] = {}
         self._refusal: str | None = None  # the first one not reported yet
 
@@ -38,7 +49,7 @@ class Publisher:
         """Whether there is anything to report."""
         return self.unconfirmed > 0 or self._refusal is not None
 
-    def line(self, tags: Iterable[str], data: bytes | str, to: Audience | None) -> bytes:
+    def encode(self, tags: Iterable[str], data: bytes | str, to: Audience | None) -> bytes:
         """A message as it is written. Raises as `mist.client.Client.publish`."""
         wanted = tuple(not_one_string(tags))
         key = (None if to is None else to.text, *wanted)
@@ -46,9 +57,9 @@ class Publisher:
         if head is None:
             if len(self._heads) >= _CACHED:
                 self._heads.clear()
-            head = publish_head(tag_set(wanted, self._limits.message_tags), to)
+            head = self._form.head(tag_set(wanted, self._limits.message_tags), to)
             self._heads[key] = head
-        return publish_line(head, payload(data, self._limits.data))
+        return self._form.message(head, payload(data, self._limits.data))
 
     def add_refusal(self, text: str) -> None:
         """The server refused a message, for this reason."""
