@@ -7,8 +7,10 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +37,7 @@ ELSEWHERE = {
     r"mist restore": "tests/cli/test_backup.py",
     r"mist token key": "tests/cli/test_commands.py",
     r"curl -sN": "a stream, which does not end",
+    r"curl --cacert": "test_tls_is_tried_as_it_stands_there",
 }
 
 
@@ -65,7 +68,8 @@ def test_a_command_does_what_it_should(
 ) -> None:
     process, folder = server
     tcp, _, http = process.urls
-    env = environment(MIST_HOST=tcp, MIST_SERVER=tcp)
+    over_http = command.split()[:2] in (["mist", "nodes"], ["mist", "top"])
+    env = environment(MIST_HOST=tcp, MIST_SERVER=http if over_http else tcp)
 
     def run(arguments: list[str]) -> str:
         program = [sys.executable, "-m", "mist"] if arguments[0] == "mist" else ["curl", "-sSf"]
@@ -87,6 +91,37 @@ def test_a_command_does_what_it_should(
         assert "shown" in run(arguments)
     else:
         run(arguments)
+
+
+def test_tls_is_tried_as_it_stands_there(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "tls.md").read_text().split("\n## Trying it\n")[1]
+    made, used = [
+        textwrap.dedent(block) for block in re.findall(r"(?:^    .+\n)+", page, re.MULTILINE)
+    ]
+    before, serve = made.split("mist serve")
+    folder: dict[str, Any] = {
+        "cwd": tmp_path,
+        "check": True,
+        "capture_output": True,
+        "text": True,
+        "timeout": 60,
+    }
+    subprocess.run(["bash", "-ec", before], **folder)
+    options = shlex.split(serve.replace("\\\n", " ").replace("127.0.0.1", "127.0.0.1:0"))
+    listen, rest = options[:4], [str(tmp_path / it) if "." in it else it for it in options[4:]]
+    with serving(tmp_path / "data", *rest, listen=listen) as process:
+        tcp, http = (re.sub(r".*:", "", url) for url in process.urls)
+        script = used.replace(":1445", f":{tcp}").replace(":8080", f":{http}")
+        mist = f'mist() {{ "{sys.executable}" -m mist "$@"; }}\n'
+        environ = environment(PYTHONPATH=str(ROOT))
+        done = subprocess.run(["bash", "-ec", mist + script], env=environ, **folder)
+        assert done.stdout.startswith("pong")
+        assert done.stdout.endswith('{"status":"alive"}')
+        refused = script.replace("SSL_CERT_FILE=cert.pem ", "")
+        done = subprocess.run(
+            ["bash", "-ec", mist + refused], env=environ, **{**folder, "check": False}
+        )
+        assert "self-signed certificate" in done.stderr
 
 
 def test_what_is_run_elsewhere_is_so() -> None:

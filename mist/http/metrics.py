@@ -38,6 +38,7 @@ from mist.http.context import Context
 from mist.http.openapi import SERVICE, Answer, Operation, Operations
 from mist.http.session_aggregates import SHARE, SessionAggregates, SessionAggregator
 from mist.sessions.hub import Hub
+from mist.sessions.readiness import not_ready
 from mist.version import __version__
 
 __all__ = ["OPERATIONS", "routes"]
@@ -141,6 +142,9 @@ class _Collector(Collector):
             "mist_event_loop_lag_seconds",
             "Event loop lag: how late a timer fires, measured ten times a second.",
             self._hub.meters.loop_lag,
+        )
+        yield GaugeMetricFamily(
+            "mist_ready", "1 where /readyz says 200, else 0.", int(not_ready(self._hub) is None)
         )
         about = {
             "version": __version__,

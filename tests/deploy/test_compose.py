@@ -75,3 +75,19 @@ def test_prometheus_asks_for_metrics_with_the_secret() -> None:
     assert job["static_configs"] == [{"targets": ["mist:8080"]}]
     assert job["authorization"] == {"credentials_file": "/run/secrets/mist"}
     assert "mist" in SERVICES["prometheus"]["secrets"]
+
+
+def test_prometheus_has_alerts_and_each_is_explained() -> None:
+    found = yaml.safe_load((DEPLOY / "compose" / "prometheus.yml").read_text())
+    mounts = [mount.split(":")[:2] for mount in SERVICES["prometheus"]["volumes"]]
+    (path,) = found["rule_files"]
+    assert ["./compose/alerts.yml", path] in mounts
+    (group,) = yaml.safe_load((DEPLOY / "compose" / "alerts.yml").read_text())["groups"]
+    alerts = [rule["alert"] for rule in group["rules"]]
+    page = (DEPLOY.parent / "docs" / "monitoring.md").read_text()
+    assert re.findall(r"^\| `(Mist\w+)` \|", page, re.MULTILINE) == alerts
+    (job,) = found["scrape_configs"]
+    assert {*re.findall(r'job="(\w+)"', str(group))} == {job["job_name"]}
+    for rule in group["rules"]:
+        assert rule["labels"]["severity"] in ("page", "ticket")
+        assert rule["annotations"]["summary"]

@@ -115,6 +115,33 @@ def test_a_view_publishes_from_each_forked_worker(
         assert "comma" in str(body["error"])
 
 
+def test_what_django_rolls_back_is_not_published(process: Process, tmp_path: Path) -> None:
+    script = """
+from django_on_commit import connection, pay, transaction
+connection.cursor().execute("CREATE TABLE payment (number INTEGER PRIMARY KEY, region TEXT)")
+pay(1, "commit")
+try:
+    with transaction.atomic():
+        pay(2, "commit")
+        raise LookupError
+except LookupError:
+    pass
+try:
+    pay(1, "commit")
+except Exception as error:
+    print(type(error).__name__)
+pay(3, "commit")
+"""
+    with (
+        sync.connect(process.urls[0]) as client,
+        client.subscribe(["order", "commit", "paid"], timeout=20) as orders,
+        run(["-c", script], process, tmp_path) as popen,
+    ):
+        assert popen.wait(30) == 0
+        assert [next(orders).text for _ in range(2)] == ["1", "3"]
+    assert (tmp_path / "output").read_text() == "IntegrityError\n"
+
+
 def test_a_celery_task_publishes_from_each_forked_worker(process: Process, tmp_path: Path) -> None:
     queue = tmp_path / "queue"
     queue.mkdir()

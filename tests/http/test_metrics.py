@@ -7,6 +7,7 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from mist.commands import Register, Since
@@ -19,7 +20,9 @@ from tests.servers import listeners, port_of, running
 from tests.waiting import until
 
 LISTEN = listeners("tcp", "http")
-GRAFANA = Path(__file__).parent.parent.parent / "examples" / "grafana"
+ROOT = Path(__file__).parent.parent.parent
+GRAFANA = ROOT / "examples" / "grafana"
+ALERTS = ROOT / "deploy" / "compose" / "alerts.yml"
 
 # As the specification has them: name, kind, labels.
 WANTED = {
@@ -44,6 +47,7 @@ WANTED = {
     "mist_history_commit_seconds": ("histogram", set()),
     "mist_history_position": ("gauge", set()),
     "mist_event_loop_lag_seconds": ("histogram", set()),
+    "mist_ready": ("gauge", set()),
     "mist_build_info": ("gauge", {"version", "python", "compiled"}),
 }
 
@@ -132,6 +136,7 @@ async def test_numbers_are_what_happened(tmp_path):
         assert found["mist_publish_to_write_seconds_count"] >= 2
         assert found["mist_match_seconds_count"] >= 1
         assert found["mist_outbox_bytes"] == 0
+        assert found["mist_ready"] == 1
         await reader.aclose()
         await writer.aclose()
 
@@ -282,15 +287,16 @@ def expressions(node):
             yield from expressions(each)
 
 
-@pytest.mark.parametrize("path", sorted(GRAFANA.glob("*.json")), ids=lambda path: path.name)
-async def test_grafana_asks_for_nothing_that_is_not_there(tmp_path, path):
-    board = json.loads(path.read_text())
-    asked = [each for each in expressions(board) if "mist_" in each]
+@pytest.mark.parametrize("path", [*sorted(GRAFANA.glob("*.json")), ALERTS], ids=lambda it: it.name)
+async def test_nothing_is_asked_for_that_is_not_there(tmp_path, path):
+    # JSON is YAML.
+    asked = [each for each in expressions(yaml.safe_load(path.read_text())) if "mist_" in each]
     assert len(asked) >= 10
     async with running(
         tmp_path,
         listen=LISTEN,
         history="memory://",
+        archive=tmp_path / "archive",
         engine="memory://grafana",
         failed_auth_delay=0.0,
     ) as server:
