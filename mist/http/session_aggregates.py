@@ -33,7 +33,6 @@ class SessionAggregates:
     Attributes:
         connections: sessions now, by transport.
         delivered: messages handed to the kernel since the start, by transport.
-        delivered_bytes: handed to the kernel, of all transports, replies included.
         subscriptions: of all sessions; equal tag sets of two sessions count twice.
         queued: messages in all outboxes, held there, and owed to sessions that are behind.
         queued_bytes: in all outboxes.
@@ -43,7 +42,6 @@ class SessionAggregates:
 
     connections: dict[str, int]
     delivered: dict[str, int]
-    delivered_bytes: int
     subscriptions: int
     queued: int
     queued_bytes: int
@@ -71,10 +69,7 @@ class SessionAggregator:
         return self._latest
 
     async def _take(self) -> SessionAggregates:
-        delivered, delivered_bytes = (
-            Counter(self._hub.sessions.gone_messages),
-            self._hub.sessions.gone_bytes.total(),
-        )
+        delivered = Counter(self._hub.sessions.gone_messages)
         sessions = list(self._hub.sessions)
         connections: Counter[str] = Counter()
         subscriptions = queued = queued_bytes = 0
@@ -89,7 +84,6 @@ class SessionAggregator:
                 outbox = session.outbox
                 connections[session.transport] += 1
                 delivered[session.transport] += outbox.sent_messages
-                delivered_bytes += outbox.sent_bytes
                 subscriptions += len(session.subscriptions)
                 queued += outbox.waiting
                 queued_bytes += outbox.size
@@ -99,7 +93,6 @@ class SessionAggregator:
         return SessionAggregates(
             dict(connections),
             dict(delivered),
-            delivered_bytes,
             subscriptions,
             queued,
             queued_bytes,

@@ -53,6 +53,13 @@ export function milliseconds(value) {
   return value < 0.05 ? "0" : value.toFixed(1);
 }
 
+/** Milliseconds of a duration that may be well below one: two digits. */
+export function fine(value) {
+  if (!Number.isFinite(value)) return NOTHING;
+  if (value >= 9.95) return count(Math.round(value));
+  return value.toFixed(value >= 0.995 ? 1 : 2).replace(/^0\.00$/, "0");
+}
+
 const SPANS = [[86_400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 
 /** A span of time by its two largest parts: 3 d 4 h. */

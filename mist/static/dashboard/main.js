@@ -4,7 +4,8 @@
  *
  *     api        HTTP requests with the secret
  *     poller     polling with backoff
- *     recorder   time series of the last minutes: rates computed from totals
+ *     recorder   time series of the last ten minutes: rates computed from totals
+ *     latency    quantiles computed from histograms
  *     tiles, plot, tables    views of them
  *     nodes      the other servers of an engine
  *     gate       the sign-in form
@@ -14,7 +15,7 @@
 
 import {Api} from "./api.js";
 import {byId, element, prose, setHidden, setText} from "./dom.js";
-import {compact, duration, milliseconds} from "./format.js";
+import {compact, count, duration, fine, milliseconds} from "./format.js";
 import {Gate} from "./gate.js";
 import {Nodes} from "./nodes.js";
 import {Cursor, Plot} from "./plot.js";
@@ -30,14 +31,23 @@ const LIST_PERIOD = 5000; // milliseconds between requests for the lists
 const LIST_LIMIT = 10;
 const NODES_PERIOD = 1000; // milliseconds between requests for the nodes
 
+const overall = (recorder, since) => recorder.latencies.since(since);
+
 const PLOTS = [
   {title: "Published", unit: "messages per second", least: 5, format: compact, series: [
     {field: "published", name: "published"}, {field: "unmatched", name: "unmatched"}]},
   {title: "Delivered", unit: "messages per second", least: 5, format: compact, series: [
     {field: "delivered", name: "delivered"}, {field: "dropped", name: "dropped"}]},
+  {title: "Connections", unit: "", least: 5, format: count, series: [
+    {field: "connections", name: "now"}]},
+  {title: "Publish to write", unit: "milliseconds", least: 1, format: fine, overall, series: [
+    {field: "write50", name: "p50", kind: "median"}, {field: "write99", name: "p99", kind: "high"}]},
+  {title: "Commit", unit: "milliseconds", least: 1, format: fine, overall, series: [
+    {field: "commit50", name: "p50", kind: "median"}, {field: "commit99", name: "p99", kind: "high"}]},
   {title: "Loop lag", unit: "milliseconds", least: 5, format: milliseconds, series: [
-    {field: "lag", name: "longest in the last second"}]},
+    {field: "lag", name: "longest"}]},
 ];
+const COMMIT = 4; // its place among the plots; without a history it isn't shown
 
 const STATES = {
   connecting: "connecting…", live: "live", reconnecting: "reconnecting…", draining: "draining",
@@ -57,8 +67,8 @@ class Dashboard {
   #subscriptions = new Subscriptions();
   #nodes = new Nodes();
   #gate = new Gate(this.#api, (stats) => this.#opened(stats));
-  #poller = new Poller(() => this.#api.get("/v1/stats"), {
-    taken: (stats) => this.#taken(stats),
+  #poller = new Poller(() => this.#look(), {
+    taken: ([stats, history]) => this.#taken(stats, history),
     failed: (problem) => this.#failed(problem),
   });
   #subscribe = new Subscribe(this.#api, {
@@ -132,13 +142,22 @@ class Dashboard {
     return performance.now() - this.#drainStart < DRAIN_TIMEOUT;
   }
 
-  #taken(stats) {
+  /** The figures of now and, where any are missing, those that the server has recorded. */
+  async #look() {
+    const stats = await this.#api.get("/v1/stats");
+    if (!this.#recorder.wantsHistory) return [stats];
+    return [stats, await this.#api.get("/v1/stats/history").catch(() => null)];
+  }
+
+  #taken(stats, history) {
     this.#stats = stats;
     if (!byId("closed").hidden) {
       setHidden(byId("closed"), true);
       setHidden(byId("board"), false);
     }
-    if (this.#recorder.take(stats, clockNow())) this.#drainStart = -DRAIN_TIMEOUT; // it has restarted
+    const now = clockNow();
+    if (history !== undefined) this.#recorder.load(history, stats, now);
+    if (this.#recorder.take(stats, now)) this.#drainStart = -DRAIN_TIMEOUT; // it has restarted
     this.#draw();
     this.#list();
     this.#askNodes();
@@ -188,6 +207,7 @@ class Dashboard {
       setText(byId("version"), stats.version);
       this.#tiles.show(stats);
       this.#tiles.draw(now);
+      setHidden(this.#plots[COMMIT].node, !stats.latency?.commit);
       for (const each of this.#plots) each.draw(now);
       this.#connections.show(stats);
       this.#tables.show(stats, this.#recorder);

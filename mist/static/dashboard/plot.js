@@ -6,16 +6,17 @@
  */
 
 import {drawn, element, setAttribute, setText} from "./dom.js";
-import {clock} from "./format.js";
+import {clock, duration} from "./format.js";
 import {SPAN} from "./recorder.js";
 
 const HEIGHT = 156;
 const TOP = 14;
 const BOTTOM = 20;
 const FLOOR = HEIGHT - BOTTOM;
-// Time spans, of which the shortest that fits is used: seconds, and seconds between labels.
-const LABEL = 72; // pixels of a time label
-const SPANS = [[60, 15], [120, 30], [SPAN, 60]];
+// Time spans, of which the shortest that fits is used: seconds, and seconds between labels, where
+// there is room for them and where there is less.
+const LABEL = 64; // pixels of a time label
+const SPANS = [[60, [15, 30]], [120, [30, 60]], [300, [60, 120]], [SPAN, [120, 300]]];
 const KEYS = {ArrowLeft: 1, ArrowDown: 1, ArrowRight: -1, ArrowUp: -1, PageDown: 10, PageUp: -10};
 
 /** The cursor shared by all plots: seconds ago, or null. */
@@ -40,7 +41,7 @@ export function roundUp(value) {
   return [1, 2, 5, 10].find((step) => step * power >= value * 0.999999) * power;
 }
 
-/** The time span for so many seconds of data, and the distance of its labels. */
+/** The time span for so many seconds of data, and the distances that its labels may have. */
 export function spanOf(age) {
   return SPANS.find(([span]) => age <= span) ?? SPANS.at(-1);
 }
@@ -87,13 +88,16 @@ function ago(seconds) {
 export class Plot {
   #width = 320;
   #now = 0;
+  #overall = null; // values of all that is shown
 
   /**
    * @param parent gets the figure.
    * @param recorder has the values.
    * @param cursor is shared.
    * @param about `title`, `unit`, `least` (the top of the scale is at least this), `format`, and
-   *   `series`: `{field, name}`, whose class is the field's name; the first is filled.
+   *   `series`: `{field, name, kind}`, whose class is the kind, or else the field's name; the first
+   *   is filled. `overall(recorder, since)`, where given, has the values by field for all that is
+   *   shown, which are read while no moment is pointed at.
    */
   constructor(parent, recorder, cursor, about) {
     Object.assign(this, {recorder, cursor, about});
@@ -111,20 +115,21 @@ export class Plot {
     this.when = element("span", "when");
     const head = element("figcaption", "", element("h3", "", title), element("span", "unit", unit), this.when);
     this.values = series.map(() => element("dd", "", "–"));
-    const keys = series.map(({field, name}, index) =>
-      element("div", `key ${field}`, element("dt", "", name), this.values[index]));
+    const kind = (each) => each.kind ?? each.field;
+    const keys = series.map((each, index) =>
+      element("div", `key ${kind(each)}`, element("dt", "", each.name), this.values[index]));
     this.svg = drawn("svg", {height: HEIGHT, "aria-hidden": "true", preserveAspectRatio: "none"});
     this.grid = [1, 0.5, 0].map((part) => this.#add("line", {class: part ? "rule" : "rule floor", part}));
-    this.areas = series.slice(0, 1).map(({field}) => this.#add("path", {class: `area ${field}`}));
+    this.areas = series.slice(0, 1).map((each) => this.#add("path", {class: `area ${kind(each)}`}));
     // From the last to the first, so that the first series is on top.
-    this.lines = series.map(({field}) => drawn("path", {class: `line ${field}`}));
+    this.lines = series.map((each) => drawn("path", {class: `line ${kind(each)}`}));
     this.svg.append(...[...this.lines].reverse());
     this.heights = [1, 0.5].map(() => this.#add("text", {class: "scale"}));
     this.times = Array.from({length: 6}, () => this.#add("text", {y: HEIGHT - 4, class: "scale"}));
     this.marks = Array.from({length: 4}, () => this.#add("path", {class: "restart"}));
     this.words = this.#add("text", {class: "scale restarted", y: TOP + 10});
     this.pointer = this.#add("path", {class: "pointer"});
-    this.dots = series.map(({field}) => this.#add("circle", {class: `dot ${field}`, r: 3.5}));
+    this.dots = series.map((each) => this.#add("circle", {class: `dot ${kind(each)}`, r: 3.5}));
     this.field = element("div", "field", this.svg);
     for (const [name, value] of Object.entries({
       role: "slider", tabindex: "0", "aria-orientation": "horizontal",
@@ -132,7 +137,8 @@ export class Plot {
       "aria-valuemin": `${-SPAN}`, "aria-valuemax": "0", "aria-valuenow": "0",
       "aria-valuetext": "now",
     })) this.field.setAttribute(name, value);
-    parent.append(element("figure", "card plot", head, element("dl", "keys", ...keys), this.field));
+    this.node = element("figure", "card plot", head, element("dl", "keys", ...keys), this.field);
+    parent.append(this.node);
   }
 
   #add(name, attributes) {
@@ -187,7 +193,8 @@ export class Plot {
   draw(now) {
     this.#now = now;
     const {recorder, about} = this;
-    const [span, step] = spanOf(recorder.age(now));
+    const [span, steps] = spanOf(recorder.age(now));
+    const step = steps.find((each) => (this.#width * each) / span >= LABEL) ?? steps.at(-1);
     // One sample more than visible, so that the line starts at the edge.
     const first = Math.max(0, recorder.indexAt(now - span) - 1);
     const top = this.#top(first);
@@ -198,6 +205,7 @@ export class Plot {
       setAttribute(this.lines[index], "d", line);
       if (index === 0) setAttribute(this.areas[0], "d", area);
     });
+    this.#overall = about.overall?.(recorder, now - span) ?? null;
     this.#drawScale(top, span, step);
     this.#drawMarks(now, span);
     this.point();
@@ -224,14 +232,12 @@ export class Plot {
       setAttribute(this.heights[index], "y", String(y - 3.5));
       setText(this.heights[index], this.about.format(top * part).replace(/\.0+(?!\d)/, ""));
     });
-    const every = (this.#width * step) / span < LABEL ? 2 : 1;
     this.times.forEach((label, index) => {
-      const seconds = index * step * every;
-      const at = seconds <= span ? this.#width * (1 - seconds / span) : -100;
-      setAttribute(label, "x", String(at));
+      const seconds = index * step;
+      setAttribute(label, "x", String(this.#width * (1 - seconds / span)));
       setAttribute(label, "text-anchor", seconds === 0 ? "end" : seconds === span ? "start" : "middle");
       const text = step < 60 ? `−${seconds} s` : `−${seconds / 60} min`;
-      setText(label, seconds === 0 ? "now" : text);
+      setText(label, seconds === 0 ? "now" : seconds > span ? "" : text);
     });
   }
 
@@ -274,10 +280,12 @@ export class Plot {
     about.series.forEach(({field}, each) => {
       const value = this.#value(field, index);
       const seen = pointed && !Number.isNaN(value);
-      setText(this.values[each], about.format(value));
+      setText(this.values[each], about.format(pointed || !this.#overall ? value : this.#overall[field]));
       setAttribute(this.dots[each], "cx", seen ? x : "-10");
       setAttribute(this.dots[each], "cy", seen ? this.y(value).toFixed(1) : "-10");
     });
-    setText(this.when, pointed ? `${ago(cursor.ago)} · ${clock(new Date(1000 * time))}` : "");
+    const [span] = spanOf(recorder.age(this.#now));
+    const all = this.#overall ? `over ${duration(Math.min(span, recorder.age(this.#now)))}` : "";
+    setText(this.when, pointed ? `${ago(cursor.ago)} · ${clock(new Date(1000 * time))}` : all);
   }
 }
