@@ -149,9 +149,11 @@ async def page_of(
         assert page.errors == []
 
 
-def snippet_of(page: str, kind: str) -> str:
-    """The only code of one language on a page."""
+def snippet_of(page: str, kind: str, heading: str = "") -> str:
+    """The only code of one language on a page, or below one of its headings."""
     text = (ROOT / page).read_text()
+    if heading:
+        text = text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     [found] = re.findall(rf"^```{kind}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     return str(found)
 
@@ -214,6 +216,45 @@ async def test_mist_js_in_a_page(
             await peer.ask(b"publish eu,order,paid after\n")
             await page.until("window.got.length === 2")
             assert await page.evaluate("window.got") == ["before", "after"]
+
+
+MOVED = [
+    ("Pusher, Ably and Centrifugo", 'publish shop:7,order,paid {"order":17}\n', {"order": 17}),
+    ("Mercure", 'publish book,book:1 {"status":"lent"}\n', {"status": "lent"}),
+]
+
+
+@pytest.mark.parametrize(("heading", "message", "data"), MOVED, ids=["pusher", "mercure"])
+async def test_a_page_that_has_moved(
+    tmp_path: Path,
+    endpoints: dict[str, object],
+    nursery: trio.Nursery,
+    browser: str,
+    heading: str,
+    message: str,
+    data: object,
+) -> None:
+    snippet = snippet_of("docs/migrating.md", "js", heading)
+    names = "const TOKEN = 'page-token', show = console.log;"
+    # The site's own endpoint, which makes tokens for its users.
+    names += "fetch = new Proxy(fetch, {apply: (it, self, [url, options]) => "
+    names += "url === '/mist-token' ? new Response(TOKEN) : it(url, options)});"
+    async with running(tmp_path, **endpoints) as server, talk(server) as peer:
+        await peer.ask(b"register shop:7,book page-token\n")
+        html = f"<script>{names}</script><script type=module>{snippet}</script>"
+        async with page_of(browser, nursery, server, html) as page:
+            with trio.fail_after(20):
+                while not await page.evaluate("window.got.length"):
+                    await peer.ask(message.encode())
+                    await trio.sleep(0.05)
+            assert (await page.evaluate("window.got"))[0] == data
+
+
+async def test_a_nats_client_that_has_moved(tmp_path: Path, endpoints: dict[str, object]) -> None:
+    snippet = snippet_of("docs/migrating.md", "python", "NATS pub/sub")
+    async with running(tmp_path, **endpoints) as server:
+        source = snippet.replace("nats://127.0.0.1:4222", server.urls[3])
+        assert await run([sys.executable, "-c", source]) == "order.eu.paid\n"
 
 
 @pytest.mark.parametrize("where", ["README.md", "docs/python.md", "deploy/client/README.md"])
