@@ -6,6 +6,7 @@ third of that. So the command line knows its commands by name, with a line of he
 
 import contextlib
 import gc
+import linecache
 import os
 import signal
 import sys
@@ -50,7 +51,7 @@ class LazyGroup(click.Group):
         if cmd_name not in self.lazy_commands:
             return None
         module, _, name = self.lazy_commands[cmd_name][0].partition(":")
-        with exit_on_interrupt():
+        with exit_on_interrupt(), lean_imports():
             command = getattr(import_module(module), name)
         assert isinstance(command, click.Command)
         return command
@@ -113,11 +114,12 @@ def exit_on_interrupt() -> Iterator[None]:
 
 @contextlib.contextmanager
 def lean_imports(*unwanted: str) -> Iterator[None]:
-    """Import in the block with less time and memory: for a process that stays.
+    """Import in the block with less time and memory.
 
     The collector has a tenth of its passes, which would find next to nothing. Modules that
     libraries import because they happen to be installed are as if they were not: rich, with what
-    it highlights code by, was a tenth of the time and 3.5 MiB of an idle server.
+    it highlights code by, was a tenth of the time and 3.5 MiB of an idle server. The sources of
+    the methods that attrs generates, which it keeps for debuggers, are dropped: 1 MiB of a server.
 
     Args:
         unwanted: such modules; one that is imported already stays.
@@ -132,4 +134,5 @@ def lean_imports(*unwanted: str) -> Iterator[None]:
     finally:
         for name in absent:
             del sys.modules[name]
+        linecache.clearcache()
         gc.set_threshold(*thresholds)
