@@ -8,6 +8,7 @@ Changing who is subscribed forgets exactly the cached matches that it concerns.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from mist.attributes import Attributes
 from mist.broker.attribute_index import AttributeIndex, for_site, is_global, reaches
@@ -19,10 +20,12 @@ from mist.broker.named_subscriptions import NamedSubscription, QueueGroup
 from mist.broker.observer import DeliveryObserver
 from mist.broker.outbox import Outbox
 from mist.broker.preparation import Preparations
-from mist.broker.presence import Presence
 from mist.broker.queue_shares import QueueKey, QueueShares
 from mist.message import Limits, TagSet
 from mist.wire import WireForm
+
+if TYPE_CHECKING:
+    from mist.broker.presence import Presence
 
 __all__ = ["Subscriptions"]
 

@@ -16,7 +16,7 @@ first for all, and nobody gets what is not kept.
     follower    applies what comes from the engine to the mirror
     checkpointing  what new nodes begin with, and when the log is trimmed
     eraser      carries out erasures
-    contract    `Engine`, its records, what goes wrong
+    contract    `Engine`, its records; errors: what goes wrong
     fence       whether the log is still the one that it was, whichever process has it
     fenced      what engines that may lose records have in common
     members     which nodes are there; leases, questions to all nodes

@@ -11,6 +11,7 @@ from typing import Final, Self
 
 import attrs
 
+from mist.engine.errors import EngineUnavailable
 from mist.engine.members import Members
 from mist.errors import MistError
 
@@ -54,16 +55,6 @@ def check_record(body: bytes, count: int) -> None:
     check_size(body)
     if count < 0:
         raise ValueError("a record has no less than no messages")
-
-
-class EngineUnavailable(MistError):
-    """The engine can't be reached, or does not answer in time.
-
-    Whether it did what it was asked is not known; ask again.
-    """
-
-    code = "engine_unavailable"
-    message = "The engine is unavailable"
 
 
 class Forked(MistError):

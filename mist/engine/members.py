@@ -20,7 +20,7 @@ from typing import Final
 
 import attrs
 
-from mist.errors import MistError
+from mist.engine.errors import TooManyQuestions
 
 __all__ = [
     "ANSWERED",
@@ -68,13 +68,6 @@ MAX_QUESTIONS: Final = 64
 
 MAX_ANSWER: Final = 512 * 1024
 """Bytes of one node's answer at most."""
-
-
-class TooManyQuestions(MistError):
-    """As many questions are open as may be. Ask later."""
-
-    code = "too_many_questions"
-    message = "Too many questions are open"
 
 
 @attrs.frozen

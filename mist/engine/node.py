@@ -17,7 +17,8 @@ from mist.engine.contract import (
 )
 from mist.engine.opening import open_engine
 from mist.errors import HistoryUnavailable, MistError, StartupError
-from mist.history import Durability, History, Mirror
+from mist.history import Durability, History
+from mist.history.mirroring import Mirror
 from mist.history.opening import open_mirror
 
 __all__ = ["Node", "open_node", "random_name"]

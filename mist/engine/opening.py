@@ -1,7 +1,7 @@
 """Opening an engine by its URL: which member of the family its scheme names."""
 
 from mist.engine.contract import Engine
-from mist.engine.redis.location import SCHEMES
+from mist.engine.redis import SCHEMES
 from mist.errors import StartupError
 from mist.history import Durability
 

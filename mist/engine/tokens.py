@@ -1,25 +1,26 @@
 """Opening a token registry by its URL, also one that several servers share."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
 from mist.auth.key import read_key_file
 from mist.auth.opening import open_registry
 from mist.auth.registry import MAX_TAGS, Registry
-from mist.auth.shared import SharedStore
-from mist.auth.shared_memory import SharedMemoryStore, shared_memory
-from mist.auth.shared_registry import SharedRegistry
-from mist.engine.redis.location import SCHEMES
+from mist.engine.redis import SCHEMES
 from mist.errors import StartupError
 from mist.history import Durability
+
+if TYPE_CHECKING:
+    from mist.auth.shared import SharedStore
 
 __all__ = ["open_shared_store", "open_tokens"]
 
 
 async def open_shared_store(
     url: str, *, durability: Durability = Durability.POWER, replicas: int = 0
-) -> SharedStore | None:
+) -> "SharedStore | None":
     """Open the store that `url` names; None where it names none that servers share.
 
     Args:
@@ -30,8 +31,11 @@ async def open_shared_store(
     """
     scheme, _, location = url.partition("://")
     match scheme.lower():
-        # Imported here, so that a member's dependencies are needed only where it is used.
+        # Imported here, so that a member's dependencies are needed only where it is used; and what
+        # servers share, only where they do.
         case "memory" if location:
+            from mist.auth.shared_memory import SharedMemoryStore, shared_memory
+
             return SharedMemoryStore(shared_memory(location))
         case redis if redis in SCHEMES:
             try:
@@ -78,6 +82,9 @@ async def open_tokens(
     store = await open_shared_store(url, durability=durability, replicas=replicas)
     if store is None:
         return await open_registry(url, max_tags=max_tags)
+    from mist.auth.shared_memory import SharedMemoryStore
+    from mist.auth.shared_registry import SharedRegistry
+
     if key is None and isinstance(store, SharedMemoryStore):
         key = store.key
     if key is None:

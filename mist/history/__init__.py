@@ -41,7 +41,7 @@ could take back, and a subscriber that names its last id gets exactly what came 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from enum import Enum
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import attrs
 
@@ -50,7 +50,6 @@ from mist.history.commits import Bulk, Commit, Mark
 from mist.history.erasure import Erased, Erasure
 from mist.history.latest.query import LatestQuery
 from mist.history.leaps import Leap, Reading
-from mist.history.mirroring import Mirror
 from mist.history.numbering import ChannelPosition
 from mist.history.part import ColumnPage, Part
 from mist.history.record import (
@@ -67,6 +66,9 @@ from mist.history.record import (
 )
 from mist.history.retention import Policy, Rule
 from mist.history.selection import Selection
+
+if TYPE_CHECKING:
+    from mist.history.mirroring import Mirror
 
 __all__ = [
     "MAX_GROUP",
@@ -86,7 +88,6 @@ __all__ = [
     "KeyRecord",
     "LatestQuery",
     "Mark",
-    "Mirror",
     "Page",
     "Part",
     "Policy",
@@ -188,7 +189,7 @@ class History(ABC):
         """
 
     @abstractmethod
-    async def mirror(self) -> Mirror:
+    async def mirror(self) -> "Mirror":
         """Have this log mirror another. Nothing else is appended to it from then on.
 
         Raises:

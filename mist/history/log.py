@@ -11,7 +11,7 @@ its block store each time, since another process is writing.
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import islice
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
@@ -24,15 +24,13 @@ from mist.history.commits import Bulk, Commit, Mark
 from mist.history.encoding import encode_blocks, takes_long
 from mist.history.erasure import Erased, Erasure
 from mist.history.inspection import inspect
-from mist.history.latest.index import LatestIndex
+from mist.history.latest.files import remove_tables
 from mist.history.latest.query import LatestQuery, covers
-from mist.history.latest.tables import LatestTables, remove_tables
 from mist.history.layout import MICROSECONDS
 from mist.history.leaps import Leap, Reading
 from mist.history.log_access import LogAccess
 from mist.history.log_maintenance import LogMaintenance
 from mist.history.log_metadata import LogMetadata
-from mist.history.mirroring import Mirror, NotAMirror
 from mist.history.numbering import ChannelPosition, channel_key
 from mist.history.part import ColumnPage
 from mist.history.record import (
@@ -47,6 +45,10 @@ from mist.history.replay import column_page, find_last, find_time, read_page
 from mist.history.retention import Policy
 from mist.history.selection import Selection
 from mist.history.tracker import recovered
+
+if TYPE_CHECKING:
+    from mist.history.latest.index import LatestIndex
+    from mist.history.mirroring import Mirror
 
 __all__ = ["Log"]
 
@@ -113,7 +115,9 @@ class Log(History):
                 return known, False
             return await access.store_bulk(bulk, mark, moment), True
 
-    async def mirror(self) -> Mirror:
+    async def mirror(self) -> "Mirror":
+        from mist.history.mirroring import Mirror, NotAMirror  # only for nodes of an engine
+
         access = self._access
         access.check_writable()
         async with access.writing():
@@ -242,6 +246,9 @@ class Log(History):
             await trio.to_thread.run_sync(remove_tables, path)
         if not patterns:
             return
+        from mist.history.latest.index import LatestIndex  # off in most servers
+        from mist.history.latest.tables import LatestTables
+
         tables = await trio.to_thread.run_sync(LatestTables, path)
         self._latest = LatestIndex(access, tables, patterns)
 

@@ -1,10 +1,14 @@
 """Opening a message history by its URL: which member of the family its scheme names."""
 
+from typing import TYPE_CHECKING
+
 import trio
 
 from mist.errors import StartupError
 from mist.history import Durability, History
-from mist.history.mirroring import Mirror, NotAMirror
+
+if TYPE_CHECKING:
+    from mist.history.mirroring import Mirror
 
 __all__ = ["open_history", "open_mirror"]
 
@@ -47,7 +51,7 @@ async def open_history(
             )
 
 
-async def open_mirror(url: str) -> tuple[History, Mirror]:
+async def open_mirror(url: str) -> "tuple[History, Mirror]":
     """Open the log that `url` names as a mirror of another.
 
     It survives a crash of the server, and where it doesn't survive one of the machine it is
@@ -59,6 +63,8 @@ async def open_mirror(url: str) -> tuple[History, Mirror]:
     Raises:
         StartupError: as for `open_history`; or it has messages of its own.
     """
+    from mist.history.mirroring import NotAMirror  # only for nodes of an engine
+
     history = await open_history(url, durability=Durability.PROCESS)
     try:
         return history, await history.mirror()

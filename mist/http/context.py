@@ -9,7 +9,7 @@ from mist.http.access import Access
 from mist.http.open_streams import Streams
 from mist.http.ticket_store import Tickets
 from mist.sessions.hub import Hub
-from mist.sessions.nodes import NodeState
+from mist.sessions.known_nodes import NodeState
 
 __all__ = ["Context"]
 

@@ -24,7 +24,6 @@ from mist.http.problems import Problem
 from mist.http.queries import Query
 from mist.sessions.finding import ALL, ConnectionQuery
 from mist.sessions.inspection import Entry, Kind, list_page
-from mist.sessions.realm_lists import list_realm_page
 
 __all__ = ["OPERATIONS", "WHICH_NODES", "Listed", "Lists", "Place", "prefix_of", "routes"]
 
@@ -131,6 +130,8 @@ class Lists:
             name = None if nodes is None else self._context.describe().name
             last = ("", page.entries[-1]) if page.more else None
             return Listed([(name, each) for each in page.entries], page.count, last)
+        from mist.sessions.realm_lists import list_realm_page  # only for nodes of an engine
+
         found = await list_realm_page(nodes, kind, after, limit, query)
         names = {each.id: each.state.name for each in await nodes.all()}
         return Listed(

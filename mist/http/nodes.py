@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Route
 from mist.http.bodies import answer
 from mist.http.context import Context
 from mist.http.openapi import SERVICE, Answer, Operation, Operations
-from mist.sessions.nodes import KnownNode
+from mist.sessions.known_nodes import KnownNode
 
 __all__ = ["OPERATIONS", "routes"]
 

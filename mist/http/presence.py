@@ -8,7 +8,7 @@ token, or with the token's right.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from starlette.requests import Request
@@ -39,8 +39,10 @@ from mist.message import ASK, Limits, TagSet, parse_tag_list
 from mist.protocols.event_forms import notice_event
 from mist.protocols.presence_forms import as_fields
 from mist.replies import PresenceEnded
-from mist.sessions.presence import PresenceService
 from mist.sessions.session import Notice
+
+if TYPE_CHECKING:
+    from mist.sessions.presence import PresenceService
 
 __all__ = ["OPERATIONS", "routes"]
 
@@ -83,7 +85,7 @@ def _wanted(request: Request, limits: Limits) -> TagSet:
     return parse_tag_list(given.encode(), limits.subscription_tags, ASK)
 
 
-def _service(context: Context) -> PresenceService:
+def _service(context: Context) -> "PresenceService":
     if context.hub.presence is None:
         raise PresenceOff
     return context.hub.presence

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mist.engine.contract import EngineUnavailable
+from mist.engine.errors import EngineUnavailable
 from mist.errors import HistoryUnavailable, MistError
 from mist.http.answers import WholeResponse
 

@@ -12,7 +12,7 @@ import re
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import msgspec
@@ -24,7 +24,9 @@ from mist.auth.issued_codec import decode_issued, encode_issued
 from mist.auth.registry import Registry
 from mist.auth.revocations import is_revoked
 from mist.config.addresses import parse_origin
-from mist.engine.contract import Engine
+
+if TYPE_CHECKING:
+    from mist.engine.contract import Engine
 
 __all__ = ["LIFETIME", "Pages", "Tickets", "pages_of"]
 
@@ -86,7 +88,7 @@ class Tickets:
         registry: Registry,
         clock: Callable[[], float] = trio.current_time,
         *,
-        engine: Engine | None = None,
+        engine: "Engine | None" = None,
         most: int = _MOST,
         most_of_token: int = _MOST_OF_TOKEN,
     ) -> None:

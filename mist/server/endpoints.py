@@ -4,29 +4,30 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from mist.config import Config
-from mist.engine.contract import Engine
 from mist.http import Context, HttpTransport, Site
 from mist.http.access import Access
 from mist.http.open_streams import Streams
 from mist.http.ticket_store import Tickets
 from mist.listening import Listening
-from mist.protocols.subjects.info import ServerInfo
 from mist.sessions.hub import Hub
-from mist.sessions.nodes import NodeState
+from mist.sessions.known_nodes import NodeState
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.forwarding import Proxies
 from mist.transports.handshake import Origins
-from mist.transports.nats import NatsTransport
 from mist.transports.tcp import TcpTransport
 from mist.transports.websocket import WebSocketTransport
 from mist.version import __version__
 
+if TYPE_CHECKING:
+    from mist.engine.contract import Engine
+    from mist.transports.nats import NatsTransport
+
 __all__ = ["AnyTransport", "Endpoints"]
 
-AnyTransport: TypeAlias = TcpTransport | WebSocketTransport | HttpTransport | NatsTransport
+AnyTransport: TypeAlias = "TcpTransport | WebSocketTransport | HttpTransport | NatsTransport"
 
 
 class Endpoints:
@@ -50,7 +51,7 @@ class Endpoints:
         hub: Hub,
         listening: Sequence[Listening],
         describe: Callable[[], NodeState],
-        engine: Engine | None = None,
+        engine: "Engine | None" = None,
     ) -> None:
         self.limiter = ConnectionLimiter(
             config.max_connections, config.max_connections_per_address, config.trusted_proxies
@@ -103,7 +104,11 @@ class Endpoints:
             case _:
                 return self._requests(listening)
 
-    def _nats(self, listening: Listening) -> NatsTransport:
+    def _nats(self, listening: Listening) -> "NatsTransport":
+        # Imported here: most servers have no such listener.
+        from mist.protocols.subjects.info import ServerInfo
+        from mist.transports.nats import NatsTransport
+
         listen = listening.listen
         info = ServerInfo(
             self._id,

@@ -4,6 +4,7 @@ import socket
 import time
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import attrs
 import structlog
@@ -11,19 +12,21 @@ import trio
 
 from mist.certificate import Certificate
 from mist.config import Config
-from mist.engine.node import Node
 from mist.history.maintenance import run_maintenance
 from mist.http import HttpTransport
 from mist.listening import Listening
 from mist.server.endpoints import Endpoints
 from mist.server.limits import hub_limits, outbox_limits
-from mist.sessions.events_opening import ServerEvents
 from mist.sessions.expiry import discard_expired_tokens
 from mist.sessions.hub import Hub
+from mist.sessions.known_nodes import NodeState
 from mist.sessions.node_state import describe
-from mist.sessions.nodes import NodeState
 from mist.transports.graceful_shutdown import end_sessions
 from mist.transports.tcp import TcpTransport
+
+if TYPE_CHECKING:
+    from mist.engine.node import Node  # off in most servers, as events are
+    from mist.sessions.events_opening import ServerEvents
 
 __all__ = ["Server"]
 
@@ -46,7 +49,7 @@ class Server:
         config: Config,
         hub: Hub,
         listening: Sequence[Listening],
-        node: Node | None = None,
+        node: "Node | None" = None,
         certificate: Certificate | None = None,
     ) -> None:
         self.hub = hub

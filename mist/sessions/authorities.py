@@ -10,7 +10,7 @@ import trio
 
 from mist.auth.credentials import Authority, Credentials
 from mist.auth.issued import IssuedRecord
-from mist.auth.jwt.claims import LEEWAY
+from mist.auth.jwt import LEEWAY
 from mist.auth.secret_file import read_secret_file
 from mist.config import Config
 from mist.errors import StartupError

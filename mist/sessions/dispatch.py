@@ -57,8 +57,7 @@ from mist.commands import (
     WatchPresence,
     Who,
 )
-from mist.engine.contract import EngineUnavailable
-from mist.engine.members import TooManyQuestions
+from mist.engine.errors import EngineUnavailable, TooManyQuestions
 from mist.errors import (
     CommandError,
     HistoryOff,

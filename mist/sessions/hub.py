@@ -33,12 +33,9 @@ from mist.message import Limits
 from mist.sessions.client_filters import ClientFilters
 from mist.sessions.client_ids import Clients
 from mist.sessions.close_reason import CloseReason
-from mist.sessions.events import EventService
 from mist.sessions.expiry import SessionExpiry
 from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.inside import InsidePublisher
-from mist.sessions.nodes import Nodes
-from mist.sessions.presence import PresenceService
 from mist.sessions.recorder import Recorder
 from mist.sessions.sequencer import Sequencer
 from mist.sessions.session_table import SessionTable
@@ -49,6 +46,9 @@ if TYPE_CHECKING:
     from mist.archive.sealer import Sealer  # needs pyarrow, which is an extra
     from mist.archive.sharing import SharedSealer
     from mist.archive.side_tables import SideTables
+    from mist.sessions.events import EventService  # what follows is off in most servers
+    from mist.sessions.nodes import Nodes
+    from mist.sessions.presence import PresenceService
     from mist.sessions.subscription_callout import SubscriptionCallout  # needs httpx, likewise
 
 __all__ = ["Hub", "HubLimits", "HubStatistics"]

@@ -7,15 +7,17 @@ session, and in between the others have their turns.
 import heapq
 from collections.abc import Generator, Iterator, Sequence
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mist.broker.broker import Broker
 from mist.broker.outbox import Outbox
 from mist.commands import Command
 from mist.protocols import Protocol
 from mist.replies import SortedTags, Subscriptions
-from mist.sessions.realm_tags import OtherTags
 from mist.sessions.subscriptions import SubscriptionSet
+
+if TYPE_CHECKING:
+    from mist.sessions.realm_tags import OtherTags
 
 __all__ = ["Listing", "list_subscriptions", "list_tags"]
 
@@ -47,7 +49,7 @@ def list_tags(
     outbox: Outbox,
     protocol: Protocol,
     command: Command,
-    others: OtherTags | None = None,
+    others: "OtherTags | None" = None,
 ) -> Listing:
     """Every tag that anyone is subscribed to, sorted.
 

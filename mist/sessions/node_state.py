@@ -1,7 +1,7 @@
 """What a server says of itself: to the other nodes of its engine, and to operators."""
 
 from mist.sessions.hub import Hub
-from mist.sessions.nodes import NodeState
+from mist.sessions.known_nodes import NodeState
 from mist.sessions.readiness import not_ready
 from mist.version import __version__
 

@@ -9,97 +9,32 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
-import attrs
 import msgspec
 import trio
 
 from mist.broker.broker import Broker
 from mist.engine.beats import SILENT, Beats
 from mist.engine.checkpointing import LEAST, Checkpointer
-from mist.engine.contract import EngineUnavailable
 from mist.engine.eraser import Erase, Eraser
+from mist.engine.errors import EngineUnavailable
 from mist.engine.members import Member
 from mist.engine.node import Node
 from mist.history.erasure import Erased, Erasure
+from mist.sessions.known_nodes import KnownNode, NodeState
 from mist.sessions.node_sequencer import NodeSequencer
 from mist.sessions.questions import Seal, answer_question, encode_question, is_to_seal
 from mist.sessions.queue_members import QueueMembers
 from mist.sessions.realm_tags import RealmTags
 from mist.sessions.session_table import SessionTable
 
-__all__ = ["KnownNode", "NodeState", "Nodes"]
+__all__ = ["Nodes"]
 
 _LOOK: Final = 0.25  # seconds
 _WAIT: Final = 1.0  # seconds for which a session's command waits for the engine
 
 
-class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a node says of itself.
-
-    Nodes of several versions hear each other: fields have defaults, and none changes its meaning.
-
-    Attributes:
-        name: for people, see `--node`.
-        advertise: the URL at which clients reach it; None where it is not known.
-        uptime: seconds.
-        not_ready: why it is not ready, a code of `NotReady`; empty where it is.
-        lag: seconds that it is behind the engine's log.
-        offset: of the last record that it has applied.
-        newest: the highest id that it has delivered.
-        erasing: offset of the first erasure that it has not carried out yet; 0 where it has all.
-        registry: version of its tokens.
-        sealing: whether it seals the archive.
-        accounts: the minute, since 1970, up to which its usage accounting is in the archive; 0
-            where it keeps none.
-        sessions: connected now.
-        lifetime: sessions since its start.
-        tag_sets: distinct ones that its sessions are subscribed to.
-        connections: sessions now, by transport.
-        member: see `mist.broker.queue_shares.QueueShares.node`.
-    """
-
-    name: str = ""
-    version: str = ""
-    advertise: str | None = None
-    uptime: float = 0.0
-    not_ready: str = ""
-    lag: float = 0.0
-    offset: int = 0
-    newest: int = 0
-    erasing: int = 0
-    registry: int = 0
-    sealing: bool = False
-    accounts: int = 0
-    sessions: int = 0
-    lifetime: int = 0
-    tag_sets: int = 0
-    connections: dict[str, int] = msgspec.field(default_factory=dict)
-    member: str = ""
-
-
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(NodeState).decode
-
-
-@attrs.frozen
-class KnownNode:
-    """A node, as another one knows it.
-
-    Attributes:
-        id: the name under which it has entered the engine, which is another one after a restart.
-        age: seconds since its last heartbeat, by the engine's clock.
-        is_self: whether it is the one that says so.
-    """
-
-    id: str
-    state: NodeState
-    age: float
-    is_self: bool
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether it has died, is cut off from the engine, or stands still."""
-        return self.age > SILENT
 
 
 class Nodes:
@@ -210,7 +145,8 @@ class Nodes:
             state = _decode(member.state)
         except msgspec.MsgspecError:
             state = NodeState(name=member.node)
-        return KnownNode(member.node, state, member.age, is_self=member.node == self._beats.node)
+        is_self = member.node == self._beats.node
+        return KnownNode(member.node, state, member.age, is_self, member.age > SILENT)
 
     async def count_sessions(self) -> tuple[int, int]:
         """Sessions now, and since the start, of all nodes that are not silent.

@@ -11,7 +11,8 @@ import attrs
 
 from mist.sessions.finding import ALL, ConnectionQuery
 from mist.sessions.inspection import Entry, Kind, Page, is_ascending
-from mist.sessions.nodes import KnownNode, Nodes
+from mist.sessions.known_nodes import KnownNode
+from mist.sessions.nodes import Nodes
 from mist.sessions.questions import FindConnections, ListAfter, decode_list, encode_question
 
 __all__ = ["RealmPage", "list_realm_page"]

@@ -13,8 +13,8 @@ from typing import Final
 import attrs
 import trio
 
-from mist.engine.contract import EngineUnavailable
-from mist.engine.members import SHARED, TooManyQuestions
+from mist.engine.errors import EngineUnavailable, TooManyQuestions
+from mist.engine.members import SHARED
 from mist.errors import MistError
 from mist.sessions.questions import TagPage, TagsAfter, decode_tags, encode_question
 

@@ -20,7 +20,7 @@ import trio
 
 from mist.auth import Record
 from mist.auth.credentials import Login
-from mist.engine.contract import EngineUnavailable
+from mist.engine.errors import EngineUnavailable
 from mist.errors import ClientTaken, InvalidAudience, RegistryUnavailable
 from mist.protocols.frames import FrameProtocol
 from mist.protocols.json.frames import JsonFrameProtocol

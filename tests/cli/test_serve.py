@@ -25,16 +25,68 @@ def test_it_announces_each_listener_once_it_listens(tmp_path: Path) -> None:
             assert ask(sock, b"ping\n") == b"pong\n"
 
 
-def test_it_imports_nothing_that_only_other_commands_need(tmp_path: Path) -> None:
-    # What is imported is a good part of an idle server's memory, and of its start.
+HTTP = ("--listen", "http://127.0.0.1:0")
+
+# What is imported is a good part of an idle server's memory, and of its start (docs/figures.md).
+OF_OTHER_COMMANDS = (
+    "rich.console",
+    "pygments",
+    "mist.client",
+    "trio_websocket",
+    "mist.cli.options",
+)
+OFF_BY_DEFAULT = (
+    "pyarrow",
+    "numpy",
+    "hiredis",
+    "psycopg",
+    "httpx",
+    "joserfc",
+    "mist.archive.sealer",
+    "mist.auth.callout",
+    "mist.auth.jwt.claims",
+    "mist.auth.shared",
+    "mist.backup.making",
+    "mist.broker.presence",
+    "mist.broker.usage",
+    "mist.engine.contract",
+    "mist.history.latest.index",
+    "mist.history.mirroring",
+    "mist.history.memory",
+    "mist.protocols.subjects",
+    "mist.sessions.events",
+    "mist.sessions.nodes",
+    "mist.sessions.presence",
+    "mist.transports.nats",
+)
+
+
+def imported(folder: Path, *options: str) -> set[str]:
+    """The modules that a server has imported until it ended."""
     program = ("-X", "importtime", "-m", "mist")
-    with serving(tmp_path, program=program) as server:
+    with serving(folder, *options, listen=(*LISTEN, *HTTP), program=program) as server:
         server.popen.terminate()
         _, said = server.popen.communicate(timeout=20)
-    found = {line.rpartition("|")[2].strip() for line in said.splitlines()}
-    assert "mist.server" in found
-    for name in ("rich.console", "pygments", "mist.client", "trio_websocket", "pyarrow", "numpy"):
-        assert name not in found
+    return {line.rpartition("|")[2].strip() for line in said.splitlines()}
+
+
+def test_it_imports_nothing_that_others_need(tmp_path: Path) -> None:
+    found = imported(tmp_path)
+    assert {"mist.server", "mist.http.app", "mist.history.sqlite"} <= found
+    assert found.isdisjoint(OF_OTHER_COMMANDS)
+    assert found.isdisjoint(OFF_BY_DEFAULT)
+
+
+def test_it_imports_what_is_on(tmp_path: Path) -> None:
+    on = ("--engine", "memory://", "--presence", "room:*", "--events", "--latest", "x:*")
+    found = imported(tmp_path, *on, "--listen", "nats://127.0.0.1:0")
+    assert {
+        "mist.sessions.nodes",
+        "mist.sessions.presence",
+        "mist.sessions.events",
+        "mist.history.latest.index",
+        "mist.transports.nats",
+    } <= found
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

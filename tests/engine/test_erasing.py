@@ -10,7 +10,8 @@ from mist.engine.members import Member
 from mist.errors import HistoryUnavailable
 from mist.history import Mark
 from mist.history.erasure import Erased, Erasure
-from mist.sessions.nodes import Nodes, NodeState
+from mist.sessions.known_nodes import NodeState
+from mist.sessions.nodes import Nodes
 from tests.engine.nodes import Server, Start, same
 from tests.history.messages import one as message
 from tests.history.messages import replay

@@ -24,7 +24,7 @@ from mist.http.open_streams import Streams
 from mist.http.ticket_store import Tickets
 from mist.server import Server
 from mist.sessions.hub import Hub
-from mist.sessions.nodes import NodeState
+from mist.sessions.known_nodes import NodeState
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.handshake import Origins
 from tests.http.client import Client, connect, request, stalled_connection

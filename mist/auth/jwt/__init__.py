@@ -11,5 +11,12 @@ trusted but two hints, `alg` and `kid`: the key decides which algorithms it take
 come with a token (`jwk`, `x5c`, `jku`, `x5u`) are not looked at; and one with `crit` is refused.
 Claims are read once the signature is known to be right.
 
-Needs the extra `jwt`, so it is imported only where it is configured.
+The modules need the extra `jwt`, so they are imported only where it is configured.
 """
+
+from typing import Final
+
+__all__ = ["LEEWAY"]
+
+LEEWAY: Final = 30.0
+"""Seconds by which clocks may differ."""

@@ -18,12 +18,12 @@ import msgspec
 
 from mist.attributes import Attributes
 from mist.auth.issued import Rejected, check_grants
+from mist.auth.jwt import LEEWAY
 from mist.commands import MAX_CLAIM
 from mist.message import TagSet
 
-__all__ = ["LEEWAY", "Claims", "Expectations", "read_claims"]
+__all__ = ["Claims", "Expectations", "read_claims"]
 
-LEEWAY: Final = 30.0  # seconds
 _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 

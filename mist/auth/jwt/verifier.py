@@ -21,7 +21,8 @@ import msgspec
 
 from mist.auth.credentials import Login
 from mist.auth.issued import IssuedRecord, Rejected
-from mist.auth.jwt.claims import LEEWAY, Claims, Expectations, read_claims
+from mist.auth.jwt import LEEWAY
+from mist.auth.jwt.claims import Claims, Expectations, read_claims
 from mist.auth.jwt.key_set import KeySet
 from mist.auth.registry import Registry
 from mist.auth.revocations import is_revoked, jti_mark, owner_of, sub_mark

@@ -35,3 +35,19 @@ record of 200 bytes, against 27 and 25; 353 and 522 against 204 and 58 for 100 k
 sends, a task that reads and a deadline that only the waiting caller has were three places where a
 frozen Redis can be waited for; here there is one, and no task.
 """
+
+from typing import Final, Literal
+
+__all__ = ["SCHEMES", "ServerKind"]
+
+ServerKind = Literal["server", "sentinel", "cluster"]
+
+SCHEMES: Final[dict[str, tuple[ServerKind, bool]]] = {
+    "redis": ("server", False),
+    "rediss": ("server", True),
+    "redis+sentinel": ("sentinel", False),
+    "rediss+sentinel": ("sentinel", True),
+    "redis+cluster": ("cluster", False),
+    "rediss+cluster": ("cluster", True),
+}
+"""Of a URL: what its servers are, and whether TLS."""

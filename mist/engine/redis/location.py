@@ -8,26 +8,17 @@ each with `rediss` for TLS, and with options, such as `?realm=NAME`.
 """
 
 import re
-from typing import Final, Literal
+from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import attrs
 
+from mist.engine.redis import SCHEMES, ServerKind
 from mist.errors import StartupError
 
-__all__ = ["SCHEMES", "Address", "Location"]
+__all__ = ["Address", "Location"]
 
-_Kind = Literal["server", "sentinel", "cluster"]
-
-SCHEMES: Final[dict[str, tuple[_Kind, bool]]] = {
-    "redis": ("server", False),
-    "rediss": ("server", True),
-    "redis+sentinel": ("sentinel", False),
-    "rediss+sentinel": ("sentinel", True),
-    "redis+cluster": ("cluster", False),
-    "rediss+cluster": ("cluster", True),
-}
-_PORTS: Final[dict[_Kind, int]] = {"server": 6379, "sentinel": 26379, "cluster": 6379}
+_PORTS: Final[dict[ServerKind, int]] = {"server": 6379, "sentinel": 26379, "cluster": 6379}
 _REALM: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _MASTER: Final = re.compile(r"[A-Za-z0-9._-]{1,256}")  # as Sentinel has it
 _OPTIONS: Final = ("realm", "timeout", "connect_timeout", "ca")
@@ -35,7 +26,7 @@ _OPTIONS_OF_SENTINEL: Final = ("sentinel_user", "sentinel_password")
 _SERVERS: Final = 32
 _LONGEST: Final = 60.0  # seconds
 _TIMEOUT: Final = 5.0
-_CONNECT_TIMEOUT: Final[dict[_Kind, float]] = {"server": 2.0, "sentinel": 1.0, "cluster": 1.0}
+_CONNECT_TIMEOUT: Final[dict[ServerKind, float]] = {"server": 2.0, "sentinel": 1.0, "cluster": 1.0}
 
 
 @attrs.frozen
@@ -66,7 +57,7 @@ class Location:
     """
 
     servers: tuple[Address, ...]
-    kind: _Kind = "server"
+    kind: ServerKind = "server"
     master: str = ""
     database: int = 0
     user: str = ""
@@ -136,7 +127,7 @@ class Location:
         )
 
 
-def _servers(kind: _Kind, hosts: str) -> tuple[Address, ...]:
+def _servers(kind: ServerKind, hosts: str) -> tuple[Address, ...]:
     names = hosts.split(",")
     if not all(names):
         raise _wrong("a host is missing")
@@ -162,7 +153,7 @@ def _address(name: str, port: int) -> Address:
     return Address(host, given or port)
 
 
-def _path(kind: _Kind, path: str) -> tuple[str, int]:
+def _path(kind: ServerKind, path: str) -> tuple[str, int]:
     """The name of the master, and the number of the database."""
     master = ""
     if kind == "sentinel":
@@ -176,7 +167,7 @@ def _path(kind: _Kind, path: str) -> tuple[str, int]:
     return master, int(path or 0)
 
 
-def _options(query: str, kind: _Kind) -> dict[str, str]:
+def _options(query: str, kind: ServerKind) -> dict[str, str]:
     options: dict[str, str] = {}
     known = (*_OPTIONS, *_OPTIONS_OF_SENTINEL) if kind == "sentinel" else _OPTIONS
     for name, value in parse_qsl(query, keep_blank_values=True):

@@ -1,7 +1,7 @@
 """Latest values: the newest message of each tag with a prefix, among those that a reader wants.
 
     index       keeps the tables up with the log, and answers
-    tables      what is kept: the newest message of each key and kind
+    tables      what is kept: the newest message of each key and kind; `files`
     entries     what a block adds to that, and what retention and erasure take away
     pages       which messages a reader gets
     query       patterns of tags; one reader's query

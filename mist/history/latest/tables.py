@@ -18,7 +18,6 @@ anew. It is written in large transactions, since the pages of many keys are writ
 """
 
 import hashlib
-import os
 import secrets
 import sqlite3
 import time
@@ -31,11 +30,10 @@ import msgspec
 
 from mist import sqlite
 from mist.errors import HistoryUnavailable, StartupError
+from mist.history.latest.files import IN_MEMORY, remove_tables
 from mist.sqlite import DatabaseKind
 
-__all__ = ["IN_MEMORY", "Kind", "LatestTables", "remove_tables"]
-
-IN_MEMORY: Final = ":memory:"
+__all__ = ["Kind", "LatestTables"]
 
 Kind = tuple[str, str | None]
 """Its tags beside the key, as a tag list; and its audience."""
@@ -339,11 +337,3 @@ class LatestTables:
 
 def _text(value: object) -> str:
     return _encode(value).decode()
-
-
-def remove_tables(path: str) -> None:
-    """Remove the file, if there is one, with what SQLite keeps beside it."""
-    if path != IN_MEMORY:
-        for end in ("", "-wal", "-shm"):
-            with suppress(FileNotFoundError):
-                os.unlink(f"{path}{end}")
