@@ -23,7 +23,7 @@ A module for each group of routes, which has a `routes(context)`:
     messages        publishing and reading; `publications` parses bodies, `idempotency`
                     recognizes retries
     log             the log as Arrow; `log_pages`, `log_segments` read it
-    metrics         for Prometheus
+    metrics         for Prometheus; `metric_families` makes them
     pages           the dashboard, mist.js, and their files
     polling         long polling, for networks that break streams; `search` reads for it
     sessions        connections: lists of them, one, and its end

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
+import trio
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -73,9 +74,16 @@ GROUPS: Final = (
 
 def routes(context: Context) -> Sequence[BaseRoute]:
     """`/openapi.json`."""
-    page = msgspec.json.encode(assemble(GROUPS, __version__))
+    made: list[bytes] = []
 
     async def description(request: Request) -> Response:
-        return Response(page, headers={"Cache-Control": "no-cache"}, media_type="application/json")
+        if not made:  # by the first request, in a thread: few ask, and it takes some 10 ms
+            made.append(await trio.to_thread.run_sync(_page))
+        headers = {"Cache-Control": "no-cache"}
+        return Response(made[0], headers=headers, media_type="application/json")
 
     return [Route("/openapi.json", description)]
+
+
+def _page() -> bytes:
+    return msgspec.json.encode(assemble(GROUPS, __version__))

@@ -13,8 +13,7 @@ The dashboard needs no credential, since it contains no data; it requests that w
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Final
 
 import attrs
@@ -28,7 +27,9 @@ from mist.http.health import websocket_url
 from mist.http.openapi import Answer, Operation, Operations
 from mist.http.problems import Problem
 
-__all__ = ["OPERATIONS", "routes"]
+__all__ = ["FOLDER", "OPERATIONS", "routes"]
+
+FOLDER: Final = Path(__file__).parents[1] / "static"
 
 # By file extension; other files are not served.
 _KINDS: Final = {
@@ -88,7 +89,7 @@ class _File:
 
 def routes(context: Context) -> Sequence[BaseRoute]:
     """`/`, `/mist.js`, `/mist.min.js.map`, `/mist.d.ts`, `/static/...`."""
-    folder = files("mist") / "static"
+    folder = FOLDER
     found = dict(_read(folder))
     source = _file((folder / _SOURCE).read_bytes(), _KINDS[".js"])
     found[_PLACES[_SCRIPT]] = _current(found.get(_PLACES[_SCRIPT]), source)
@@ -126,7 +127,7 @@ def _current(minified: _File | None, source: _File) -> _File:
     return minified if digest.encode() in banner else source
 
 
-def _read(folder: Traversable, under: str = "") -> Iterator[tuple[str, _File]]:
+def _read(folder: Path, under: str = "") -> Iterator[tuple[str, _File]]:
     """Each file that is served, by its URL path."""
     for entry in folder.iterdir():
         name = under + entry.name

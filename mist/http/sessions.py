@@ -6,7 +6,7 @@ node's name: `/v1/connections/ws-17?node=eu-2`. See `mist.sessions.finding` for 
 
 import re
 from collections.abc import Awaitable, Sequence
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -23,13 +23,16 @@ from mist.http.queries import Query
 from mist.sessions.connection_details import ConnectionDetails, detail_connection, end_connection
 from mist.sessions.finding import ConnectionQuery, Order
 from mist.sessions.inspection import Connection, Kind
-from mist.sessions.nodes import KnownNode, Nodes
+from mist.sessions.known_nodes import KnownNode
 from mist.sessions.realm_connections import (
     NodeSilent,
     end_connection_at,
     find_node,
     look_at_connection,
 )
+
+if TYPE_CHECKING:
+    from mist.sessions.nodes import Nodes
 
 __all__ = ["OPERATIONS", "routes"]
 
@@ -111,7 +114,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
             raise _not_found()
         return answer(OneConnection(**msgspec.structs.asdict(found), node=_name(context, other)))
 
-    async def _end(name: str, other: tuple[Nodes, KnownNode] | None) -> bool:
+    async def _end(name: str, other: "tuple[Nodes, KnownNode] | None") -> bool:
         if other is None:
             return await end_connection(sessions, name)
         return await _asked(end_connection_at(*other, name))
@@ -143,7 +146,7 @@ def _place(query: ConnectionQuery, text: str) -> Place:
     return (number, "", node) if query.by_age else (value, f"{number:015}", node)
 
 
-async def _other_node(context: Context, request: Request) -> tuple[Nodes, KnownNode] | None:
+async def _other_node(context: Context, request: Request) -> "tuple[Nodes, KnownNode] | None":
     """The node whose connection is asked for; None for this one.
 
     Raises:
@@ -171,7 +174,7 @@ async def _asked(asking: Awaitable[T]) -> T:
         raise Problem(503, "node_silent", detail, {"Retry-After": "1"}) from None
 
 
-def _name(context: Context, other: tuple[Nodes, KnownNode] | None) -> str | None:
+def _name(context: Context, other: "tuple[Nodes, KnownNode] | None") -> str | None:
     if other is not None:
         return other[1].state.name
     return None if context.hub.nodes is None else context.describe().name

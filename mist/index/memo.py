@@ -82,6 +82,7 @@ class Memo(Generic[K, V]):
         "_keys",
         "_max_bytes",
         "_max_entries",
+        "_max_first_sights",
         "_size",
         "_tags",
         "entries",
@@ -99,7 +100,8 @@ class Memo(Generic[K, V]):
         self._size = 0
         self._max_entries = max_entries
         self._max_bytes = max_bytes
-        self._first_sights = array("q", bytes(8 * max_first_sights))
+        self._max_first_sights = max_first_sights
+        self._first_sights = array("q", bytes(8))  # all of them with the first sight
         self._clears = 0  # makes hashes that were noted before a `clear` differ from those after
         self._admitted = self._evicted = self._invalidated = 0
 
@@ -143,6 +145,9 @@ class Memo(Generic[K, V]):
         place = sight % len(self._first_sights)
         if self._first_sights[place] == sight:
             return True
+        if len(self._first_sights) < self._max_first_sights:
+            self._first_sights = array("q", bytes(8 * self._max_first_sights))
+            place = sight % self._max_first_sights
         self._first_sights[place] = sight
         return False
 

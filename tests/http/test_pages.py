@@ -108,7 +108,7 @@ async def test_what_is_not_made_of_the_source_is_not_served(
 ) -> None:
     shutil.copytree(str(STATIC), tmp_path / "static")
     (tmp_path / "static" / "mist.js").write_text("export const changed = 1;\n")
-    monkeypatch.setattr(pages, "files", lambda package: tmp_path)
+    monkeypatch.setattr(pages, "FOLDER", tmp_path / "static")
     async with running(tmp_path / "data", listen=listeners("http")) as server:
         assert (await request(server, "GET", "/mist.js")).body == b"export const changed = 1;\n"
 
