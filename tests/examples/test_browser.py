@@ -200,7 +200,7 @@ async def test_a_revoked_token_is_told_in_words_and_not_tried_again(
     await page.until(STOPPED)
     notice = await page.text("#notice")
     assert "revoked" in notice
-    assert "mist token new" in notice
+    assert "mist token create" in notice
     assert "4401" in notice
     # Nothing is left that could try again.
     assert await page.evaluate("window.timers.size") == 0
@@ -256,7 +256,7 @@ async def test_a_subscription_no_longer_allowed_ends_with_words(
     mist("token", "unset", "a", token, "--host", tcp)
     await page.until(STOPPED)
     assert "no longer allows a" in await page.text("#notice")
-    assert "mist token set a TOKEN" in await page.text("#notice")
+    assert "mist token grant a TOKEN" in await page.text("#notice")
 
 
 async def test_a_wrong_token_and_a_tag_not_granted_are_explained(

@@ -193,7 +193,7 @@ async def test_the_tutorial(browser: str, reader: Reader) -> None:
                 shown = line(subscriber)
                 assert "eu" in shown
                 assert "us" not in shown
-            token = reader.run(commands(".venv/bin/mist token new")[0]).strip()
+            token = reader.run(commands(".venv/bin/mist token create")[0]).strip()
             async with board(browser, reader, token) as page:
                 await page.until("document.querySelectorAll('#board li').length > 1")
                 assert await page.text("#state") == "open"
@@ -216,7 +216,7 @@ async def test_the_tutorial(browser: str, reader: Reader) -> None:
                     kept = reader.run(commands(".venv/bin/mist subscribe order,eu")[0] + count)
                     data = [json.loads(each)["data"] for each in kept.splitlines()]
                     assert shown_numbers[::-1] == [json.loads(each)["number"] for each in data]
-                    revoke = commands(".venv/bin/mist token unregister")[0]
+                    revoke = commands(".venv/bin/mist token revoke")[0]
                     reader.run(revoke.replace("TOKEN", token))
                     await page.until(
                         "document.querySelector('#state').textContent.startsWith('closed')"
