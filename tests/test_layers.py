@@ -131,10 +131,10 @@ def picture() -> str:
     for group, start, end in zip(GROUPS.values(), starts, [*starts[1:], len(LAYERS)], strict=True):
         cells = textwrap.wrap("  ".join(names[start:end]), WIDTH)
         rows = zip_longest([group], cells, fillvalue="")
-        lines.append("\n".join([f"  │ {name:<12} │ {cell:<{WIDTH}} │" for name, cell in rows]))
-    between = f"\n  ├{14 * '─'}┼{(WIDTH + 2) * '─'}┤\n"
-    top = f"  ┌{14 * '─'}┬{(WIDTH + 2) * '─'}┐\n"
-    bottom = f"\n  └{14 * '─'}┴{(WIDTH + 2) * '─'}┘\n"
+        lines.append("\n".join([f"│ {name:<12} │ {cell:<{WIDTH}} │" for name, cell in rows]))
+    between = f"\n├{14 * '─'}┼{(WIDTH + 2) * '─'}┤\n"
+    top = f"┌{14 * '─'}┬{(WIDTH + 2) * '─'}┐\n"
+    bottom = f"\n└{14 * '─'}┴{(WIDTH + 2) * '─'}┘\n"
     return top + between.join(lines[::-1]) + bottom
 
 
