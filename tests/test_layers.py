@@ -41,6 +41,7 @@ LAYERS = [
     "schedule",
     "token_bucket",
     "turns",
+    "telemetry",
     "client",
     "broker",
     "sqlite",

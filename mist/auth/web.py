@@ -11,6 +11,8 @@ from typing import Final, Self
 import httpx
 import trio
 
+from mist.telemetry import Tracing
+
 __all__ = ["Web", "WebError"]
 
 _KEPT: Final = 16  # connections that are kept open
@@ -38,9 +40,12 @@ class Web:
     Args:
         most: connections at a time.
         proxies: whether the proxies that the environment names (`HTTPS_PROXY`) are used.
+        tracing: begins a span for each request, which tells the other server its trace; None where
+            it is no business of that one.
     """
 
-    def __init__(self, most: int, *, proxies: bool) -> None:
+    def __init__(self, most: int, *, proxies: bool, tracing: Tracing | None = None) -> None:
+        self._tracing = tracing
         limits = httpx.Limits(
             max_connections=most,
             max_keepalive_connections=min(most, _KEPT),
@@ -93,8 +98,29 @@ class Web:
             WebError: there is no answer in time, or one that is too long. Its text has neither the
                 content nor the headers.
         """
+        if self._tracing is None:
+            return await self._ask(method, url, seconds, most, content, headers or {})
+        with self._tracing.question(method, url) as span:
+            told = {**(headers or {}), **span.headers}
+            try:
+                status, body = await self._ask(method, url, seconds, most, content, told)
+            except WebError as error:
+                span.failed(error.reason)
+                raise
+            span.answered(status)
+            return status, body
+
+    async def _ask(
+        self,
+        method: str,
+        url: str,
+        seconds: float,
+        most: int,
+        content: bytes | None,
+        headers: Mapping[str, str],
+    ) -> tuple[int, bytes]:
         # Compressed, a short answer might be a long one.
-        sent = {"accept": "application/json", "accept-encoding": "identity", **(headers or {})}
+        sent = {"accept": "application/json", "accept-encoding": "identity", **headers}
         with trio.move_on_after(seconds):
             try:
                 async with self._client.stream(

@@ -278,6 +278,13 @@ class Settings(CredentialSettings):
             "tags under --presence",
         ),
     )
+    telemetry: bool = attrs.field(
+        default=False,
+        metadata=about(
+            kinds.SWITCH,
+            "Export traces by OTLP, as OTEL_… environment variables say; needs the extra otel",
+        ),
+    )
 
     trusted_proxies: tuple[Network, ...] = attrs.field(
         default=(),

@@ -38,6 +38,7 @@ from mist.http.context import Context
 from mist.http.guard import Guard, GuardLimits
 from mist.http.problems import HANDLERS, Problem, answer_of
 from mist.http.rates import Rates
+from mist.http.traced import Traced
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.handshake import Origins
 
@@ -59,6 +60,7 @@ class Site:
     ) -> None:
         config = context.config
         self._access = context.access
+        self._tracing = context.hub.tracing
         self._app = _Routes(_routes(context))
         self._limiter = limiter
         self._names = names
@@ -74,7 +76,7 @@ class Site:
         for guard in self._guards:
             guard.configure(config.names, limits)
 
-    def behind(self, origins: Origins) -> Guard:
+    def behind(self, origins: Origins) -> ASGIApp:
         """The ASGI application of one listener.
 
         Args:
@@ -90,7 +92,9 @@ class Site:
             self._app.declares,
         )
         self._guards.append(guard)
-        return guard
+        if self._tracing is None:
+            return guard
+        return Traced(guard, self._tracing, self._app.pattern)
 
 
 class _Routes:
@@ -119,6 +123,15 @@ class _Routes:
     def declares(self, scope: Scope) -> bool:
         """Whether there is a route for the path and the method; O(routes)."""
         return any(route.matches(scope)[0] is Match.FULL for route in self.routes)
+
+    def pattern(self, scope: Scope) -> str | None:
+        """The path of the route for a request's path, whatever its method; O(routes)."""
+        if (scope["method"], scope["path"]) in self._endpoints:
+            path: str = scope["path"]
+            return path
+        found = (each for each in self.routes if each.matches(scope)[0] is not Match.NONE)
+        route = next(found, None)
+        return route.path if isinstance(route, Route) else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""

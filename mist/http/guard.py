@@ -53,8 +53,8 @@ _TOKENS: Final = "/v1/tokens/"
 _TOKEN_ID: Final = re.compile(r"[0-9a-f]{16}")
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _ALLOWED_HEADERS: Final = (
-    "Authorization, Content-Type, Dont-Chunk, Idempotency-Key, Last-Event-ID, X-Auth-Token, "
-    "X-Request-Id, X-SILENCE-LOGGER"
+    "Authorization, Content-Type, Dont-Chunk, Idempotency-Key, Last-Event-ID, traceparent, "
+    "tracestate, X-Auth-Token, X-Request-Id, X-SILENCE-LOGGER"
 )
 _PREFLIGHT_SECONDS: Final = "600"
 _NAMES_REMEMBERED: Final = 1_024  # Host headers

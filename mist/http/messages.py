@@ -8,6 +8,7 @@ GET /v1/messages        a page of messages that match any of some tag sets, by a
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Final
 
+import attrs
 import msgspec
 from msgspec import UNSET, UnsetType
 from starlette.requests import Request
@@ -33,6 +34,7 @@ from mist.http.publications import BODY, Reading
 from mist.http.queries import LATEST, SINCE, TAGS, Query, Wanted
 from mist.http.reading import check_reading
 from mist.message import Envelope, TagSet
+from mist.protocols.subjects.forms import HEADERS, header_block
 from mist.sessions.batching import Checked
 from mist.sessions.hub import Hub
 from mist.sessions.sequencer import Sequencer
@@ -237,10 +239,21 @@ class _Publishing:
     def _envelopes(self) -> list[Envelope | None]:
         record = self._caller.record
         site = "" if record is None else record.attributes.site
+        traced = self._traced()
         if not site and not any(self._found.audiences):
-            return []  # nobody's messages are targeted, as nearly always
+            # Nobody's messages are targeted, as nearly always.
+            return [] if traced is None else [traced] * len(self._found.messages)
         audiences = [for_site(each, site) if site else each for each in self._found.audiences]
+        if traced is not None:
+            return [attrs.evolve(traced, audience=each) for each in audiences]
         return [None if each is None else Envelope(audience=each) for each in audiences]
+
+    def _traced(self) -> Envelope | None:
+        """What tells consumers the trace; None where the publisher doesn't know it either."""
+        tracing = self._hub.tracing
+        if tracing is None or "traceparent" not in self._request.headers:
+            return None
+        return Envelope(meta={HEADERS: header_block(tracing.headers())})
 
 
 def check_room(hub: Hub) -> None:

@@ -28,6 +28,7 @@ from mist.sessions.close_reason import HISTORY_FORKED
 from mist.sessions.hub import Hub
 from mist.sessions.sequencer import Sequencer
 from mist.systemd import PassedSockets
+from mist.telemetry import Tracing
 
 if TYPE_CHECKING:
     from mist.archive.sharing import SharedSealer  # needs pyarrow, which is an extra
@@ -68,6 +69,7 @@ async def open_server(
     """
     async with AsyncExitStack() as opened:
         opened.enter_context(locked(config.data))
+        tracing = _open_tracing(config, opened)
         certificate = None
         if config.tls_cert is not None and config.tls_key is not None:
             certificate = Certificate.load(config.tls_cert, config.tls_key)
@@ -82,6 +84,7 @@ async def open_server(
             outbox_limits=outbox_limits(config),
             hub_limits=hub_limits(config),
         )
+        hub.tracing = tracing
         hub.credentials = await open_credentials(config, hub)
         hub.subscription_callout = await open_subscription_callout(config, hub)
         if config.presence:
@@ -112,6 +115,17 @@ def _close_by(opened: AsyncExitStack, close: Callable[[], Awaitable[None]]) -> N
             await close()
 
     opened.push_async_callback(shielded)
+
+
+def _open_tracing(config: Config, opened: AsyncExitStack) -> Tracing | None:
+    """Closed last, so that it exports what the others do when they are closed."""
+    if not config.telemetry:
+        return None
+    from mist.telemetry.opening import open_tracing  # which few servers need
+
+    tracing = open_tracing()
+    _close_by(opened, tracing.aclose)
+    return tracing
 
 
 async def _open_log(config: Config, opened: AsyncExitStack) -> _Log | None:
@@ -178,6 +192,7 @@ async def _keep(
         hub.sealer = sealer = await open_archive(config, config.archive, log.history)
         _close_by(opened, sealer.aclose)
     hub.sequencer = await Sequencer.over(hub.broker, log.history, hub.flush_scheduler)
+    hub.sequencer.tracing = hub.tracing
     _open_side_tables(hub, opened)
 
 
@@ -197,6 +212,7 @@ async def _follow(
         registry=hub.registry,
         on_epoch=partial(hub.end_subscribers, HISTORY_FORKED),
     )
+    sequencer.tracing = hub.tracing
     shared: SharedSealer | None = None
     if config.archive is not None:
         hub.sealer = shared = await open_shared_archive(

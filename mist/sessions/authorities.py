@@ -75,7 +75,7 @@ async def _open_callout(url: str, config: Config, hub: Hub) -> Authority:
         from mist.auth.callout.questions import Questions
         from mist.auth.web import Web
     secret = await _secret(config.auth_url_secret_file, "--auth-url")
-    questions = Questions(url, Web(64, proxies=False), secret, hub.now)
+    questions = Questions(url, Web(64, proxies=False, tracing=hub.tracing), secret, hub.now)
     return LoginCallout(
         questions,
         hub.registry,
@@ -99,7 +99,7 @@ async def open_subscription_callout(config: Config, hub: Hub) -> "SubscriptionCa
         from mist.auth.web import Web
         from mist.sessions.subscription_callout import SubscriptionCallout
     secret = await _secret(config.auth_url_secret_file, "--auth-url")
-    web = Web(64, proxies=False)
+    web = Web(64, proxies=False, tracing=hub.tracing)
     questions = Questions(config.auth_url_subscribe, web, secret, hub.now)
     flush = hub.flush_scheduler.flush
     return SubscriptionCallout(questions, hub.registry.derive, flush, hub.now)

@@ -13,6 +13,7 @@ import logging
 import secrets
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from typing import Final
 
 import trio
@@ -24,6 +25,7 @@ from mist.history.idempotency import KeyUsed, key_name
 from mist.sessions.inside import InsidePublisher
 from mist.sessions.occasions import Hook, Kind, Occasion
 from mist.sessions.session_table import ConnectedSession
+from mist.telemetry import Tracing
 
 __all__ = ["EventService"]
 
@@ -33,6 +35,7 @@ _QUEUED: Final = 10_000  # occasions that wait, for messages and for each hook
 _BATCH: Final = 500  # messages in an append
 _RETRY: Final = 1.0  # seconds
 _OWNER: Final = "mist events"  # of idempotency keys; no credential's
+_UNTRACED: Final = nullcontext()
 _POLLS: Final = frozenset({"poll", "bus"})  # whose sessions are requests, one after the other
 
 
@@ -76,6 +79,7 @@ class EventService:
         clock: Unix seconds.
         publishes: whether occasions become messages.
         hooks: called with each occasion.
+        tracing: begins a span for each call of a hook; None for none.
 
     Attributes:
         published: messages that are stored, or delivered where there is no history.
@@ -92,6 +96,7 @@ class EventService:
         *,
         publishes: bool,
         hooks: Sequence[Hook] = (),
+        tracing: Tracing | None = None,
     ) -> None:
         self.published = 0
         self.dropped: Counter[str] = Counter()
@@ -100,6 +105,7 @@ class EventService:
         self.node = node
         self.now = clock
         self._publisher = publisher
+        self._tracing = tracing
         self._messages = _Queue("message", self.dropped) if publishes else None
         self._hooks = [(hook, _Queue("hook", self.dropped)) for hook in hooks]
         self._queues = [queue for _, queue in self._hooks]
@@ -211,9 +217,7 @@ class EventService:
         while True:
             for occasion in await queue.take(_BATCH):
                 try:
-                    result = hook(occasion)
-                    if isinstance(result, Awaitable):
-                        await result
+                    await self._call(hook, occasion)
                 except Exception as error:
                     self.failed += 1
                     # Without its text, which may be of people.
@@ -222,6 +226,12 @@ class EventService:
                         extra={"error": type(error).__qualname__, "event": occasion.kind.value},
                     )
             await trio.lowlevel.checkpoint()
+
+    async def _call(self, hook: Hook, occasion: Occasion) -> None:
+        with self._tracing.task(f"hook {occasion.kind.value}", {}) if self._tracing else _UNTRACED:
+            result = hook(occasion)
+            if isinstance(result, Awaitable):
+                await result
 
 
 def _digest(name: str) -> bytes:

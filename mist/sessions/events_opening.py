@@ -54,7 +54,7 @@ def open_events(
     """
     if not publishes and not hooks:
         return None
-    events = EventService(hub, node, hub.now, publishes=publishes, hooks=hooks)
+    events = EventService(hub, node, hub.now, publishes=publishes, hooks=hooks, tracing=hub.tracing)
     hub.events = hub.sessions.events = events
     occupancy: Occupancy | None = None
     if hub.broker.presence is not None:

@@ -40,6 +40,7 @@ from mist.sessions.recorder import Recorder
 from mist.sessions.sequencer import Sequencer
 from mist.sessions.session_table import SessionTable
 from mist.sessions.token_limits import TokenLimits
+from mist.telemetry import Tracing
 from mist.turns import Turns
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ class Hub(InsidePublisher):
         meters: what is measured, by samples.
         written: delivered to all sessions since the start, those that are gone included.
         recorder: counters over the last ten minutes.
+        tracing: begins spans; None where there is no telemetry. Set before the first session.
         failed_auths, failed_auth_reasons: wrong credentials, by transport, and by what was
             wrong.
         recoveries: sessions that resumed, by how that went: `recovered`, `lost` (part of what
@@ -178,6 +180,7 @@ class Hub(InsidePublisher):
         self.failed_auths: Counter[str] = Counter()
         self.failed_auth_reasons: Counter[str] = Counter()
         self.recoveries: Counter[str] = Counter()
+        self.tracing: Tracing | None = None
         self._secret = secret
         self._dropping: list[tuple[str, Outbox, int]] = []
         registry.now = self.now

@@ -180,7 +180,11 @@ class NodeSequencer(Sequencer):
             raise
         meters = self.broker.meters
         began = 0.0 if meters is None else meters.commit.begin()
-        await self._appender.append(Sent(shares), body, sum([piece.count for piece in pieces]))
+        count = sum([piece.count for piece in pieces])
+        with self._committing(group, count) as span:
+            await self._appender.append(Sent(shares), body, count)
+            if span is not None and self.failing:
+                span.failed(HistoryUnavailable.__name__)
         if meters is not None and not self.failing:
             meters.commit.end(began)
 
@@ -235,7 +239,10 @@ class NodeSequencer(Sequencer):
             self._settle_bulk(submission)
             raise
         entry = StagedBatch(mark.owner, mark.writer, mark.batch, name, parts)
-        await self._appender.append(Sent(bulk=submission), encode(entry), bulk.count)
+        with self._committing([submission], bulk.count) as span:
+            await self._appender.append(Sent(bulk=submission), encode(entry), bulk.count)
+            if span is not None and self.failing:
+                span.failed(HistoryUnavailable.__name__)
 
     async def forget_keys(self, before: float, most: int, most_of_owner: int) -> bool:
         """See `Sequencer.forget_keys`; at all nodes."""

@@ -23,6 +23,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 import trio
@@ -36,6 +37,7 @@ from mist.history.idempotency import KeysInFlight
 from mist.sessions.delivery import Delivery
 from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.submission import BulkSubmission, Submission
+from mist.telemetry import Span, Tracing
 
 __all__ = ["Sequencer"]
 
@@ -44,6 +46,7 @@ log = logging.getLogger("mist.history")
 _MAX_GROUP_BYTES: Final = 4 * 1024 * 1024
 _CONGESTED: Final = 32 * 1024 * 1024  # bytes submitted by all sessions together
 _STOPPED: Final = "the server is stopping"
+_UNTRACED: Final = nullcontext()
 
 
 class Sequencer:
@@ -54,6 +57,7 @@ class Sequencer:
         epoch: of the history.
         failing: whether the last group could not be stored.
         failed_at: when that was last so, on trio's clock.
+        tracing: begins a span for each commit; None for none. Set before `run`.
         delivery: publishes what is stored, and knows how far it is.
         keys_in_flight: publishes once what has an idempotency key; see there.
         pages: held by a session that replays while it has a page: one at a time, which bounds the
@@ -75,6 +79,7 @@ class Sequencer:
         self.broker = broker
         self.failing = False
         self.failed_at = 0.0
+        self.tracing: Tracing | None = None
         self.keys_in_flight = KeysInFlight(history, self.start_soon, self.now)
         self.delivery = Delivery(broker, history, newest, scheduler)
         self.pages = trio.CapacityLimiter(1)
@@ -137,6 +142,8 @@ class Sequencer:
             raise HistoryUnavailable(_STOPPED)
         if not isinstance(submission, Submission):
             raise TypeError("only a Submission can be submitted")
+        if self.tracing is not None:
+            submission.origin = self.tracing.origin()
         self._waiting.append(submission)
         self._size += submission.size
         self._submitted.notify()
@@ -155,6 +162,8 @@ class Sequencer:
         if self._stopped:
             raise HistoryUnavailable(_STOPPED)
         submission = BulkSubmission(bulk, mark)
+        if self.tracing is not None:
+            submission.origin = self.tracing.origin()
         self._waiting.append(submission)
         self._bulks += 1
         self._submitted.notify()
@@ -262,14 +271,28 @@ class Sequencer:
         self._singly = max(self._singly - 1, 0)
         return group
 
+    def _committing(
+        self, group: Sequence[Submission | BulkSubmission], count: int
+    ) -> AbstractContextManager[Span | None]:
+        """A span for what is stored in its block.
+
+        Args:
+            count: messages.
+        """
+        if self.tracing is None:
+            return _UNTRACED
+        origins = [each.origin for each in group if each.origin is not None]
+        return self.tracing.task("commit", {"messages": count}, origins)
+
     async def _store(self, group: list[Submission]) -> None:
         """Append a group, deliver and settle it."""
         meters = self.broker.meters
         began = 0.0 if meters is None else meters.commit.begin()
         try:
-            first = await self.history.append(
-                [each for submission in group for each in submission.publications()]
-            )
+            with self._committing(group, sum([each.count for each in group])):
+                first = await self.history.append(
+                    [each for submission in group for each in submission.publications()]
+                )
         except Exception as error:
             self._not_stored(group, error)
         except BaseException:  # cancelled
@@ -339,7 +362,8 @@ class Sequencer:
         began = 0.0 if meters is None else meters.commit.begin()
         bulk = submission.bulk
         try:
-            commit, fresh = await self.history.commit(bulk, submission.mark, submission.time)
+            with self._committing([submission], bulk.count):
+                commit, fresh = await self.history.commit(bulk, submission.mark, submission.time)
             self.failing = False
             if meters is not None:
                 meters.commit.end(began)

@@ -16,6 +16,7 @@ from mist.broker.validation import Accepted
 from mist.errors import HistoryUnavailable, MistError
 from mist.history import Bulk, Commit, Key, Mark, Publication
 from mist.message import Envelope
+from mist.telemetry import Origin
 
 __all__ = ["BulkSubmission", "Settled", "Submission"]
 
@@ -34,6 +35,7 @@ class Submission:
             then either. What it raises is contained.
         source: the publisher's own outbox.
         publisher, key, time: as in `mist.history.Publication`.
+        origin: the span that it was submitted in; None where there is none.
         count, size: messages, and bytes.
 
     Raises:
@@ -46,6 +48,7 @@ class Submission:
     publisher: str = ""
     key: Key | None = None
     time: float = attrs.field(init=False, factory=time.time)
+    origin: Origin | None = attrs.field(init=False, default=None)
     count: int = attrs.field(init=False)
     size: int = attrs.field(init=False)
 
@@ -81,6 +84,7 @@ class BulkSubmission:
     Attributes:
         bulk, mark: as in `History.commit`; `bulk` may have no message.
         time: when it came, Unix seconds.
+        origin: as of a `Submission`.
         done: set when there is an outcome.
         outcome: what `History.commit` returned, or why there is nothing to return.
 
@@ -91,6 +95,7 @@ class BulkSubmission:
     bulk: Bulk
     mark: Mark
     time: float = attrs.field(init=False, factory=time.time)
+    origin: Origin | None = attrs.field(init=False, default=None)
     done: trio.Event = attrs.field(init=False, factory=trio.Event)
     outcome: tuple[Commit, bool] | Exception = attrs.field(init=False, factory=HistoryUnavailable)
 

@@ -75,6 +75,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "token_policy": ("strict", "strict"),
     "presence": ("room:*", ("room:*",)),
     "events": ("true", True),
+    "telemetry": ("true", True),
     "trusted_proxy": ("10.0.0.0/8", (ipaddress.ip_network("10.0.0.0/8"),)),
     "max_connections": ("10", 10),
     "max_connections_per_address": ("11", 11),

@@ -8,7 +8,7 @@ count from 1, so that most of a thousand subscribers to one subject have the sam
 belongs to a sid, not to a client, and all who have it share their bytes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -16,7 +16,15 @@ from mist.addresses import is_subject
 from mist.message import Envelope, TagSet
 from mist.wire import Entry, TagList, WireForm
 
-__all__ = ["HEADERS", "REPLY", "SubjectForm", "message", "subject_form", "subject_of"]
+__all__ = [
+    "HEADERS",
+    "REPLY",
+    "SubjectForm",
+    "header_block",
+    "message",
+    "subject_form",
+    "subject_of",
+]
 
 HEADERS: Final = "nats.headers"
 """The name under which an envelope holds a message's headers: the block as it was sent."""
@@ -134,6 +142,12 @@ def message(subject: bytes, sid: bytes, data: bytes, reply: bytes, headers: byte
         size = len(headers)
         return b"HMSG %b%d %d\r\n%b%b\r\n" % (start, size, size + len(data), headers, data)
     return b"MSG %b%d\r\n%b\r\n" % (start, len(data), data)
+
+
+def header_block(headers: Mapping[str, str]) -> bytes:
+    """Headers as a client sends them; names and values without line breaks, in ASCII."""
+    lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
+    return "".join(["NATS/1.0\r\n", *lines, "\r\n"]).encode()
 
 
 def _subject(tag_list: TagList) -> bytes:
