@@ -11,13 +11,13 @@ the archive and becomes the real one. Where the archive doesn't fit, Java goes o
 
 import fcntl
 import hashlib
+import importlib.util
 import os
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-from importlib.metadata import version
 from pathlib import Path
 
 __all__ = ["use_quick_java"]
@@ -40,23 +40,30 @@ def use_quick_java() -> None:
     java = shutil.which("java")
     if os.environ.get("JAVA_HOME") or java is None:
         return
-    real = os.path.realpath(java)
-    try:
-        known = f"{real} {os.stat(real).st_mtime_ns} {version('pyspark')} {sys.executable}"
-    except ModuleNotFoundError:
+    spark = importlib.util.find_spec("pyspark")
+    if spark is None or spark.origin is None:
         return
-    name = f"mist-java-{os.getuid()}-{hashlib.sha256(known.encode()).hexdigest()[:16]}"
+    real = os.path.realpath(java)
+    jars = Path(spark.origin).with_name("jars")
+    name = f"mist-java-{os.getuid()}-{hashlib.sha256(bytes(jars)).hexdigest()[:16]}"
     home = Path(tempfile.gettempdir(), name)
     home.mkdir(mode=0o700, exist_ok=True)
-    with open(home / "lock", "w") as lock:
+    # Java wants the very files that it was made of: not those of another installation in their
+    # place. It would go on without it, and say nothing.
+    made_of = "\n".join(f"{each} {os.stat(each).st_mtime_ns}" for each in (real, jars))
+    with open(home / "lock", "a+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in several processes
-        if not (home / "bin" / "java").exists():
+        lock.seek(0)
+        if lock.read() != made_of:
             _make(home, real)
+            lock.truncate(0)
+            lock.write(made_of)
     if (home / _ARCHIVE).exists():
         os.environ["JAVA_HOME"] = str(home)
 
 
 def _make(home: Path, real: str) -> None:
+    (home / _ARCHIVE).unlink(missing_ok=True)
     making = home / "making"
     _write(making / "bin" / "java", _MAKE, real, home / _ARCHIVE)
     subprocess.run(
