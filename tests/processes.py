@@ -14,6 +14,7 @@ from typing import IO
 import attrs
 
 from mist.auth.key import make_key_file
+from tests.commands import run_command
 from tests.servers import port_of
 
 LISTEN = ("--listen", "tcp://127.0.0.1:0", "--listen", "ws://127.0.0.1:0")
@@ -119,20 +120,29 @@ def mist(
     *arguments: str,
     stdin: str | bytes | None = None,
     cwd: Path | None = None,
-    timeout: float = 30,
+    timeout: float = 120,
     **variables: str,
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a command to its end, in this folder or in `cwd`; seconds."""
+    """Run a command to its end, in this folder or in `cwd`; seconds.
+
+    With variables that Python itself may read it is started; otherwise forked.
+    """
+    if isinstance(stdin, bytes):
+        stdin = stdin.decode()
+    forked = all(name.startswith("MIST_") and name != "MIST_PURE" for name in variables)
     if cwd is not None:
         variables = {"PYTHONPATH": os.getcwd(), **variables}
+    environ = environment(**variables)
+    if forked:
+        return run_command(arguments, environ=environ, stdin=stdin, cwd=cwd, timeout=timeout)
     return subprocess.run(
         [sys.executable, "-m", "mist", *arguments],
         cwd=cwd,
-        input=stdin.decode() if isinstance(stdin, bytes) else stdin,
+        input=stdin,
         stdin=subprocess.DEVNULL if stdin is None else None,
         capture_output=True,
         text=True,
         timeout=timeout,
-        env=environment(**variables),
+        env=environ,
         check=False,
     )

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -293,6 +294,7 @@ def test_an_interrupted_benchmark_leaves_no_server(number: int, code: int) -> No
         try:
             while not (servers := servers_of(popen.pid)):
                 assert popen.poll() is None
+                time.sleep(0.01)
             popen.send_signal(number)
             assert popen.wait(20) == code
         finally:
@@ -311,6 +313,7 @@ def test_an_interrupted_history_leaves_no_file(tmp_path: Path, number: int, code
         try:
             while not list(tmp_path.glob("*/history.db-wal")):  # it is appending
                 assert popen.poll() is None
+                time.sleep(0.01)
             popen.send_signal(number)
             assert popen.wait(20) == code
         finally:

@@ -1,10 +1,14 @@
 """The command line as one product: its reference, and what all commands have in common."""
 
+import subprocess
+import sys
+
 import click
 import pytest
 
+from mist.cli import main
 from tests.cli.reference import PAGE, Found, reference, walk
-from tests.processes import mist
+from tests.processes import environment, mist
 
 SILENT = {
     "mist serve",  # its output is its log, see --log-format
@@ -38,6 +42,21 @@ def test_the_server_has_one_name(found: Found) -> None:
         if isinstance(option, click.Option) and {"--host", "--url"} & set(option.opts):
             assert option.hidden
             assert "--server" in flags(found)
+
+
+@pytest.mark.parametrize("command", main.list_commands(click.Context(main)))
+def test_each_command_starts_alone(command: str) -> None:
+    # Other tests run commands in processes that have imported all of them.
+    done = subprocess.run(
+        [sys.executable, "-m", "mist", command, "--help"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environment(),
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"Usage: mist {command}")
 
 
 def test_an_option_mistyped_is_told_what_may_be_meant() -> None:
