@@ -36,6 +36,7 @@ from mist.broker.projection import Slice
 from mist.broker.queued import Queued
 from mist.broker.subscriptions import Subscriptions
 from mist.broker.tag_rates import TagRates
+from mist.broker.tag_set_rates import TagSetRates
 from mist.broker.validation import Accepted, Rejected
 from mist.broker.walks import OnError, Walks, ignore
 from mist.message import Limits
@@ -101,8 +102,12 @@ class Broker(Subscriptions):
         self._fan_out = FanOut(matches, self._resolver, self._attribute_index, self.failures)
         most_tags = self.limits.message_tags
         self._tag_rates: TagRates | None = None
+        self._tag_set_rates: TagSetRates | None = None
         if meters is not None:
             self._tag_rates = TagRates(meters.clock, matches, most_tags)
+            self._tag_set_rates = TagSetRates(
+                meters.clock, self._directory, self._tag_rates, most_tags
+            )
         parts = self._resolver, self._preparations, self._matcher
         joiner = Joiner(self._directory, *parts, most_tags)
         self._walks = Walks(matches, *parts, joiner, self._fan_out, self._tag_rates)
@@ -257,6 +262,10 @@ class Broker(Subscriptions):
     def top_tags(self, most: int) -> list[tuple[str, float]]:
         """The tags of most messages, and messages a second; see `TagRates.top`."""
         return [] if self._tag_rates is None else self._tag_rates.top(most)
+
+    def top_tag_sets(self, most: int) -> tuple[float, list[tuple[Group, float]]]:
+        """The tag sets of most deliveries, and deliveries a second; see `TagSetRates.top`."""
+        return (0.0, []) if self._tag_set_rates is None else self._tag_set_rates.top(most)
 
     def statistics(self) -> BrokerStatistics:
         """A frozen copy of the counts."""

@@ -9,17 +9,17 @@ Three steps, since tag lists repeat, and tags even more:
 
     count    a batch's tag lists as written: a dict update for each that is counted
     fold     the tags of each distinct tag list, at most a tenth of a second later
-    top      sums of tags over five seconds each: the present ones, and six that are over
+    top      sums of tags over the last half minute (`recent_counts`)
 
 No clock is read here but the one that is given.
 """
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
 from typing import Final
 
 from mist.broker.projection import plain_tags
+from mist.broker.recent_counts import RecentCounts
 from mist.errors import CommandError
 from mist.message import parse_tag_list
 from mist.wire import Batch, Run, TagList
@@ -29,9 +29,6 @@ __all__ = ["TagRates"]
 _PERIOD: Final = 0.1  # seconds after which every message is counted again
 _STEP: Final = 250  # tag lists counted before the next stride
 _STRIDES: Final = (1, 1, 7, 31, 127)  # one of so many is counted, in each step of a period
-_SLOT: Final = 5.0  # seconds
-_SLOTS: Final = 6  # that are over
-_MAX_TAGS: Final = 2048  # in a slot
 
 # Bounds of what waits to be folded, and so of what one fold costs.
 _MAX_BATCH: Final = 500  # tag lists counted of one batch
@@ -48,6 +45,10 @@ class TagRates:
         matches: cached tag lists, as written. For looking up only.
         limit: distinct tags that a message may have.
         chance: the source of randomness.
+
+    Attributes:
+        watcher: where set, given how many messages there were of each tag list, as written, before
+            that is forgotten; see `tag_set_rates`.
     """
 
     def __init__(
@@ -61,14 +62,13 @@ class TagRates:
         self._matches = matches
         self._limit = limit
         self._random = (chance or random.Random()).random  # noqa: S311  # no secret depends on it
+        self.watcher: Callable[[Mapping[bytes, int]], None] | None = None
         self._counts: dict[bytes, int] = {}  # messages by tag list as written, not folded
-        self._started = now = clock()
-        self._due = now + _PERIOD  # end of the period
+        self._due = clock() + _PERIOD  # end of the period
         self._steps = iter(_STRIDES)
         self._stride = next(self._steps)
         self._left = _STEP  # tag lists in this step
-        self._number = int(now // _SLOT)  # of the period's slot
-        self._slots: dict[int, dict[str, int]] = {self._number: {}}  # messages by tag
+        self._tags: RecentCounts[str] = RecentCounts(clock)  # messages by tag
 
     def count(self, batch: Batch) -> None:
         """Count a batch's messages. What it costs is bounded, whatever the size of the batch."""
@@ -99,7 +99,7 @@ class TagRates:
                 counts[tag_list] = counts.get(tag_list, 0) + stride
             self._left -= len(tag_lists)
             if sum(map(len, tag_lists)) > _MAX_LISTS:
-                self._fold()
+                self.fold()
         if self._left <= 0:
             self._begin_step()
 
@@ -127,7 +127,7 @@ class TagRates:
             counts[tag_list] = counts.get(tag_list, 0) + number * stride * few
         self._left -= len(found)
         if sum([len(tag_list) for tag_list, _ in found]) > _MAX_LISTS:
-            self._fold()
+            self.fold()
         if self._left <= 0:
             self._begin_step()
 
@@ -139,15 +139,8 @@ class TagRates:
         now = self._clock()
         if now >= self._due:
             self._begin_period(now)
-        self._fold()
-        since = max(self._started, (self._number - _SLOTS) * _SLOT)
-        seconds = max(now - since, 1.0)
-        total: dict[str, int] = {}
-        for slot in self._slots.values():
-            for tag, count in slot.items():
-                total[tag] = total.get(tag, 0) + count
-        found = sorted(total.items(), key=lambda item: (-item[1], item[0]))
-        return [(tag, count / seconds) for tag, count in found[:most]]
+        self.fold()
+        return self._tags.top(most)
 
     # counting
 
@@ -166,29 +159,27 @@ class TagRates:
     def _begin_step(self) -> None:
         self._stride, self._left = next(self._steps, self._stride), _STEP
         if len(self._counts) > _STEP:
-            self._fold()
+            self.fold()
 
     def _begin_period(self, now: float) -> None:
-        self._fold()
+        self.fold()
         self._due = now + _PERIOD
         self._steps = iter(_STRIDES)
         self._stride, self._left = next(self._steps), _STEP
-        number = int(now // _SLOT)
-        if number not in self._slots:
-            recent = {n: slot for n, slot in self._slots.items() if n >= number - _SLOTS}
-            self._slots = {**recent, number: {}}
-        self._number = number
+        self._tags.turn(now)
 
     # folding
 
-    def _fold(self) -> None:
-        """Count the tags of what was counted: in the slot of its period, however late it is."""
+    def fold(self) -> None:
+        """Count the tags of what was counted: at the time of its period, however late it is."""
+        if self.watcher is not None and self._counts:
+            self.watcher(self._counts)
         unknown: list[bytes] = []
         find = self._matches.get
         for tag_list, count in self._counts.items():
             known = find(tag_list)
             if known is not None:
-                self._add(known.tags, count)
+                self._tags.add(known.tags, count)
             elif len(tag_list) <= _MAX_TAG_LIST:
                 unknown.append(tag_list)
         stride = sum(map(len, unknown)) // _MAX_PARSED + 1
@@ -206,17 +197,10 @@ class TagRates:
         """Count lists that aren't cached, all at once where they are plain."""
         tags = plain_tags(tag_lists, self._limit)
         if tags is not None:
-            self._add(tags, count)
+            self._tags.add(tags, count)
             return
         for tag_list in tag_lists:
-            self._add(self._parse(tag_list), count)
-
-    def _add(self, tags: Iterable[str], count: int) -> None:
-        slot = self._slots[self._number]
-        for tag in tags:
-            slot[tag] = slot.get(tag, 0) + count
-        while len(slot) > _MAX_TAGS:
-            slot = self._slots[self._number] = _most_frequent(slot)
+            self._tags.add(self._parse(tag_list), count)
 
     def _parse(self, tag_list: bytes) -> Iterable[str]:
         """The tags of a list that isn't cached; none where it breaks the rules."""
@@ -226,13 +210,3 @@ class TagRates:
             return parse_tag_list(tag_list, self._limit)
         except CommandError:
             return ()
-
-
-def _most_frequent(slot: dict[str, int]) -> dict[str, int]:
-    """Half of the tags, the more frequent ones. The others begin at 0 if they come again."""
-    half = len(slot) // 2
-    median = sorted(slot.values())[half]
-    found = {tag: count for tag, count in slot.items() if count > median}
-    equal = (tag for tag, count in slot.items() if count == median)
-    found.update(dict.fromkeys(islice(equal, half - len(found)), median))
-    return found

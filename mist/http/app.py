@@ -30,6 +30,7 @@ from mist.http import (
     stats,
     stats_history,
     streams,
+    subscription_rates,
     tickets,
     tokens,
 )
@@ -166,6 +167,7 @@ def _routes(context: Context) -> list[BaseRoute]:
         *stats.routes(context),
         *stats_history.routes(context),
         *streams.routes(context),
+        *subscription_rates.routes(context),
         *tickets.routes(context),
         *tokens.routes(context),
     ]

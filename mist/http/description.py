@@ -30,6 +30,7 @@ from mist.http import (
     stats,
     stats_history,
     streams,
+    subscription_rates,
     tickets,
     tokens,
 )
@@ -64,6 +65,7 @@ GROUPS: Final = (
     stats.OPERATIONS,
     stats_history.OPERATIONS,
     streams.OPERATIONS,
+    subscription_rates.OPERATIONS,
     tickets.OPERATIONS,
     tokens.OPERATIONS,
     revocations.OPERATIONS,

@@ -124,7 +124,7 @@ def test_a_frequent_tag_is_found_among_tags_that_never_come_back() -> None:
     assert tag == "often"
     assert rate == pytest.approx(1000)
     assert all(rate < 0.04 for _, rate in others)
-    assert all(len(slot) <= 2048 for slot in feed.rates._slots.values())
+    assert all(len(slot) <= 2048 for slot in feed.rates._tags._slots.values())
 
 
 def test_what_the_rarest_tags_leave_room_for_is_still_the_most_frequent() -> None:

@@ -12,7 +12,14 @@ from tests.http.client import Client, Response
 from tests.servers import port_of
 
 LISTEN = (Listen("http", "0.0.0.0", 0), Listen("http", "127.0.0.1", 0))
-ADMIN = ["/v1/stats", "/v1/stats/history", "/v1/tokens", "/v1/connections", "/metrics"]
+ADMIN = [
+    "/v1/stats",
+    "/v1/stats/history",
+    "/v1/stats/subscriptions",
+    "/v1/tokens",
+    "/v1/connections",
+    "/metrics",
+]
 
 
 @pytest.fixture

@@ -390,6 +390,7 @@ REFUSED = {
     "POST /v1/revocations": "/v1/revocations",
     "GET /v1/stats": "/v1/stats",
     "GET /v1/stats/history": "/v1/stats/history",
+    "GET /v1/stats/subscriptions": "/v1/stats/subscriptions",
     "GET /v1/subscriptions": "/v1/subscriptions",
     "GET /v1/tags": "/v1/tags",
     "GET /v1/tokens": "/v1/tokens",

@@ -6,7 +6,7 @@
  *     poller     polling with backoff
  *     recorder   time series of the last ten minutes: rates computed from totals
  *     latency    quantiles computed from histograms
- *     tiles, plot, tables    views of them
+ *     tiles, plot, tables, tags    views of them
  *     nodes      the other servers of an engine
  *     gate       the sign-in form
  *     publish, subscribe, events    the forms to try it
@@ -23,7 +23,8 @@ import {Poller} from "./poller.js";
 import {Publish} from "./publish.js";
 import {Recorder} from "./recorder.js";
 import {Subscribe} from "./subscribe.js";
-import {Connections, Subscriptions, Tables} from "./tables.js";
+import {Connections, Tables} from "./tables.js";
+import {Subscriptions, Tags} from "./tags.js";
 import {Tiles} from "./tiles.js";
 
 const DRAIN_TIMEOUT = 15_000; // milliseconds that a server may take to shut down
@@ -40,9 +41,9 @@ const PLOTS = [
     {field: "delivered", name: "delivered"}, {field: "dropped", name: "dropped"}]},
   {title: "Connections", unit: "", least: 5, format: count, series: [
     {field: "connections", name: "now"}]},
-  {title: "Publish to write", unit: "milliseconds", least: 1, format: fine, overall, series: [
+  {title: "Publish to write", unit: "milliseconds", least: 1, log: true, format: fine, overall, series: [
     {field: "write50", name: "p50", kind: "median"}, {field: "write99", name: "p99", kind: "high"}]},
-  {title: "Commit", unit: "milliseconds", least: 1, format: fine, overall, series: [
+  {title: "Commit", unit: "milliseconds", least: 1, log: true, format: fine, overall, series: [
     {field: "commit50", name: "p50", kind: "median"}, {field: "commit99", name: "p99", kind: "high"}]},
   {title: "Loop lag", unit: "milliseconds", least: 5, format: milliseconds, series: [
     {field: "lag", name: "longest"}]},
@@ -64,7 +65,8 @@ class Dashboard {
   #plots = PLOTS.map((about) => new Plot(byId("plots"), this.#recorder, this.#cursor, about));
   #tables = new Tables();
   #connections = new Connections();
-  #subscriptions = new Subscriptions();
+  #tags = new Tags();
+  #subscriptions = new Subscriptions(this.#api);
   #nodes = new Nodes();
   #gate = new Gate(this.#api, (stats) => this.#opened(stats));
   #poller = new Poller(() => this.#look(), {
@@ -160,6 +162,7 @@ class Dashboard {
     if (this.#recorder.take(stats, now)) this.#drainStart = -DRAIN_TIMEOUT; // it has restarted
     this.#draw();
     this.#list();
+    this.#subscriptions.refresh(stats);
     this.#askNodes();
     if (this.#isDraining) return;
     this.#show("live");
@@ -210,6 +213,7 @@ class Dashboard {
       setHidden(this.#plots[COMMIT].node, !stats.latency?.commit);
       for (const each of this.#plots) each.draw(now);
       this.#connections.show(stats);
+      this.#tags.show(stats);
       this.#tables.show(stats, this.#recorder);
       this.#subscribe.history = Boolean(stats.history);
     });
@@ -231,8 +235,6 @@ class Dashboard {
     this.#listed = performance.now();
     // Errors are reported by the poller.
     await Promise.all([
-      this.#api.get(`/v1/subscriptions?nodes=here&limit=${LIST_LIMIT}`)
-        .then((found) => this.#subscriptions.show(found), () => this.#subscriptions.showMissing(this.#stats)),
       this.#api.get(`/v1/connections?nodes=here&limit=${LIST_LIMIT}`)
         .then((found) => { this.#connections.sample = found; }, () => {}),
     ]);

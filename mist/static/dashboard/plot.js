@@ -6,7 +6,7 @@
  */
 
 import {drawn, element, setAttribute, setText} from "./dom.js";
-import {clock, duration} from "./format.js";
+import {clock, count, duration} from "./format.js";
 import {SPAN} from "./recorder.js";
 
 const HEIGHT = 156;
@@ -79,6 +79,11 @@ export function trace(recorder, field, first, x, y, floor) {
   return {line, area};
 }
 
+/** A power of ten: 0.01, 1,000. */
+function power(exponent) {
+  return exponent < 0 ? (10 ** exponent).toFixed(-exponent) : count(10 ** exponent);
+}
+
 function ago(seconds) {
   if (seconds < 0.5) return "now";
   const whole = Math.round(seconds);
@@ -96,7 +101,8 @@ export class Plot {
    * @param cursor is shared.
    * @param about `title`, `unit`, `least` (the top of the scale is at least this), `format`, and
    *   `series`: `{field, name, kind}`, whose class is the kind, or else the field's name; the first
-   *   is filled. `overall(recorder, since)`, where given, has the values by field for all that is
+   *   is filled. `log`: whether the scale is logarithmic, for what spans decades; then nothing is
+   *   filled. `overall(recorder, since)`, where given, has the values by field for all that is
    *   shown, which are read while no moment is pointed at.
    */
   constructor(parent, recorder, cursor, about) {
@@ -120,11 +126,11 @@ export class Plot {
       element("div", `key ${kind(each)}`, element("dt", "", each.name), this.values[index]));
     this.svg = drawn("svg", {height: HEIGHT, "aria-hidden": "true", preserveAspectRatio: "none"});
     this.grid = [1, 0.5, 0].map((part) => this.#add("line", {class: part ? "rule" : "rule floor", part}));
-    this.areas = series.slice(0, 1).map((each) => this.#add("path", {class: `area ${kind(each)}`}));
+    this.areas = series.slice(0, this.about.log ? 0 : 1).map((each) => this.#add("path", {class: `area ${kind(each)}`}));
     // From the last to the first, so that the first series is on top.
     this.lines = series.map((each) => drawn("path", {class: `line ${kind(each)}`}));
     this.svg.append(...[...this.lines].reverse());
-    this.heights = [1, 0.5].map(() => this.#add("text", {class: "scale"}));
+    this.heights = [1, 0.5, 0].map(() => this.#add("text", {class: "scale"}));
     this.times = Array.from({length: 6}, () => this.#add("text", {y: HEIGHT - 4, class: "scale"}));
     this.marks = Array.from({length: 4}, () => this.#add("path", {class: "restart"}));
     this.words = this.#add("text", {class: "scale restarted", y: TOP + 10});
@@ -197,40 +203,62 @@ export class Plot {
     const step = steps.find((each) => (this.#width * each) / span >= LABEL) ?? steps.at(-1);
     // One sample more than visible, so that the line starts at the edge.
     const first = Math.max(0, recorder.indexAt(now - span) - 1);
-    const top = this.#top(first);
+    const scale = about.log ? this.#decades(first) : this.#linear(first);
     this.x = (time) => this.#width * (1 - (now - time) / span);
-    this.y = (value) => FLOOR - ((FLOOR - TOP) * value) / top;
+    this.y = (value) => FLOOR - (FLOOR - TOP) * scale.part(value);
     about.series.forEach(({field}, index) => {
       const {line, area} = trace(recorder, field, first, this.x, this.y, FLOOR);
       setAttribute(this.lines[index], "d", line);
-      if (index === 0) setAttribute(this.areas[0], "d", area);
+      if (index < this.areas.length) setAttribute(this.areas[index], "d", area);
     });
     this.#overall = about.overall?.(recorder, now - span) ?? null;
-    this.#drawScale(top, span, step);
+    this.#drawScale(scale, span, step);
     this.#drawMarks(now, span);
     this.point();
   }
 
-  #top(first) {
-    let most = this.about.least;
+  /** The least and the most of all series from a sample on, those given among them. */
+  #extremes(first, least, most) {
     for (const {field} of this.about.series) {
       const values = this.recorder.columns[field];
       for (let index = first; index < this.recorder.length; index += 1) {
         if (values[index] > most) most = values[index];
+        if (values[index] < least) least = values[index];
       }
     }
-    return roundUp(most);
+    return [least, most];
   }
 
-  #drawScale(top, span, step) {
+  /** A scale from 0: how high a value is, from 0 to 1, and the label at such a height. */
+  #linear(first) {
+    const {least, format} = this.about;
+    const top = roundUp(this.#extremes(first, 0, least)[1]);
+    return {
+      part: (value) => value / top,
+      label: (part) => (part ? format(top * part).replace(/\.0+(?!\d)/, "") : ""),
+    };
+  }
+
+  /** The same of powers of ten, one of them at half the height. */
+  #decades(first) {
+    const [least, most] = this.#extremes(first, this.about.least, this.about.least);
+    const high = Math.ceil(Math.log10(most));
+    const decades = Math.max(2, high - Math.floor(Math.log10(Math.max(least, 1e-3))));
+    const low = high - decades - (decades % 2);
+    return {
+      part: (value) => Math.max(0, (Math.log10(value) - low) / (high - low)),
+      label: (part) => power(low + part * (high - low)),
+    };
+  }
+
+  #drawScale(scale, span, step) {
     [1, 0.5, 0].forEach((part, index) => {
       const y = Math.round(FLOOR - (FLOOR - TOP) * part) + 0.5;
       for (const [name, value] of [["x1", 0], ["x2", this.#width], ["y1", y], ["y2", y]]) {
         setAttribute(this.grid[index], name, String(value));
       }
-      if (part === 0) return;
       setAttribute(this.heights[index], "y", String(y - 3.5));
-      setText(this.heights[index], this.about.format(top * part).replace(/\.0+(?!\d)/, ""));
+      setText(this.heights[index], scale.label(part));
     });
     this.times.forEach((label, index) => {
       const seconds = index * step;

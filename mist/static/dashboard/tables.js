@@ -1,33 +1,33 @@
-/** Tables: connections, top tags, subscriptions, losses, history and server. */
+/** Tables: connections, losses, history and server; and what tables have in common. */
 
 import {byId, element, prose, Rows, setHidden, setText} from "./dom.js";
 import {brief, bytes, compact, count, date, NOTHING, several} from "./format.js";
 import {sum} from "./recorder.js";
 
-const MAX_ROWS = 10; // the server sends a few more
+export const MAX_ROWS = 10; // the server sends a few more
 const MIN_SCALE = 65_536; // bytes of a full bar, if the outbox limit is unknown
 
-const body = (id) => byId(id).querySelector("tbody");
+export const body = (id) => byId(id).querySelector("tbody");
 
-function showTable(rows, id, items) {
+export function showTable(rows, id, items) {
   rows.show(items);
   setHidden(byId(id), items.length === 0);
   setHidden(byId(`${id}-empty`), items.length > 0);
 }
 
 /** A row header. */
-function rowHead(...content) {
+export function rowHead(...content) {
   const made = element("th", "", ...content);
   made.scope = "row";
   return made;
 }
 
-function tagsOf(tags) {
+export function tagsOf(tags) {
   return element("span", "tags", ...tags.map((each) => element("span", "tag", each)));
 }
 
 /** A cell with a bar, which shows no more than the number beside it. */
-function bar(className) {
+export function bar(className) {
   const fill = element("span", "fill");
   const whole = element("span", "bar", fill);
   whole.setAttribute("aria-hidden", "true");
@@ -107,61 +107,6 @@ export class Connections {
   /** Any connections. */
   set sample({connections}) {
     this.#sample = connections;
-  }
-}
-
-// Tags and subscriptions
-
-class Tags {
-  #rows = new Rows(body("tags"), MAX_ROWS, () => {
-    const tag = element("span", "tag");
-    const share = bar("share");
-    const number = element("td", "number");
-    return {
-      node: element("tr", "", rowHead(tag), share.cell, number),
-      show({each, most}) {
-        setText(tag, each.tag);
-        setText(number, compact(each.published_rate));
-        share.show(each.published_rate / most);
-      },
-    };
-  });
-
-  show({top_tags: tags}) {
-    const most = Math.max(...tags.map((each) => each.published_rate));
-    showTable(this.#rows, "tags", tags.map((each) => ({each, most})));
-  }
-}
-
-/** The largest subscriptions, requested separately and less often. */
-export class Subscriptions {
-  #rows = new Rows(body("subscriptions"), MAX_ROWS, () => {
-    const tags = element("span");
-    const share = bar("share");
-    const number = element("td", "number");
-    let shown = "";
-    return {
-      node: element("tr", "", rowHead(tags), share.cell, number),
-      show({each, most}) {
-        share.show(each.subscribers / most);
-        const key = each.tags.join(",");
-        if (key !== shown) tags.replaceChildren(tagsOf(each.tags));
-        shown = key;
-        setText(number, count(each.subscribers));
-      },
-    };
-  });
-
-  show({subscriptions, count: all}) {
-    const most = Math.max(...subscriptions.map((each) => each.subscribers));
-    showTable(this.#rows, "subscriptions", subscriptions.map((each) => ({each, most})));
-    setText(byId("subscriptions-count"), several(all, "tag set"));
-  }
-
-  /** Without a list, show how long it would be. */
-  showMissing(stats) {
-    setText(byId("subscriptions-count"), several(stats.tag_sets, "tag set"));
-    setHidden(byId("subscriptions-empty"), stats.tag_sets > 0);
   }
 }
 
@@ -284,7 +229,7 @@ class Server {
 
 /** The tables made from `/v1/stats` alone. */
 export class Tables {
-  #parts = [new Tags(), new Losses(), new History(), new Server()];
+  #parts = [new Losses(), new History(), new Server()];
 
   show(stats, recorder) {
     for (const each of this.#parts) each.show(stats, recorder);
