@@ -1,6 +1,6 @@
 """The JSON dialect: a stream of objects, over TCP or in the messages of a WebSocket.
 
-What a peer may say and what it is answered is in docs/other-clients.md. Beyond the page it comes
+What a peer may say and what it is answered is in docs/dialects.md. Beyond the page it comes
 from, this was decided:
 
 * An object that isn't JSON ends the session, since nobody can say where the next one begins.
