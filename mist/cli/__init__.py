@@ -4,6 +4,7 @@
     reload      its settings, again
     backup      backup, restore
     messages    publish, subscribe, ping, list, who
+    connections  connections list, show, end
     top         a live view of a server
     token       token new, register, unregister, set, unset, tags
     history     history show, tail, stats, trim, verify, new-epoch
@@ -13,7 +14,7 @@
     completion  what a shell completes
     lazy        lazy loading: a command is imported when it is used
     options     options that commands share; exits: errors and exit codes
-    common      a connection to the server, and errors; http: requests
+    common      a connection to the server, and errors; http, requests: over HTTP
 
 Exit codes are for scripts, see `mist --help`.
 """
@@ -47,6 +48,10 @@ def _show_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> 
         "ping": ("mist.cli.messages:ping", "Check that the server responds."),
         "list": ("mist.cli.messages:list_tags", "List all tags with subscriptions."),
         "who": ("mist.cli.messages:who", "Count connections."),
+        "connections": (
+            "mist.cli.connections:connections",
+            "List connections, and end their sessions.",
+        ),
         "nodes": ("mist.cli.nodes:nodes", "List the nodes that act as one server."),
         "top": ("mist.cli.top:top", "Watch what a server does, live."),
         "token": ("mist.cli.token:token", "Create, change and revoke tokens."),

@@ -15,6 +15,8 @@ __all__ = ["HTTP_DEFAULT", "HttpError", "Site", "get_json"]
 HTTP_DEFAULT: Final = "http://127.0.0.1:8080"
 
 _TIMEOUT: Final = 10.0  # seconds without a byte
+_GOOD: Final = (200, 201, 202)
+_NO_BODY: Final = 204
 _MAX_BODY: Final = 16 << 20  # bytes
 
 
@@ -24,12 +26,14 @@ class HttpError(Exception):
     Attributes:
         code: the exit code of a command that ends with it.
         status: what the server answered with; 0 where it did not.
+        detail: what it said of that; empty where it said nothing.
     """
 
-    def __init__(self, text: str, code: int, status: int = 0) -> None:
+    def __init__(self, text: str, code: int, status: int = 0, detail: str = "") -> None:
         super().__init__(text)
         self.code = code
         self.status = status
+        self.detail = detail
 
 
 @attrs.frozen
@@ -75,15 +79,19 @@ class Site:
         Raises:
             HttpError: there is none, or it is a refusal.
         """
-        return self._parse(*self._request("GET", path, None))
+        return self.ask("GET", path)
 
-    def post(self, path: str, body: object) -> Any:
-        """The answer to a POST request of JSON, parsed.
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        """The answer to a request, parsed; None where it has no body.
+
+        Args:
+            body: to be sent as JSON; None for none.
 
         Raises:
             HttpError: as for `get`.
         """
-        return self._parse(*self._request("POST", path, json.dumps(body).encode()))
+        encoded = None if body is None else json.dumps(body).encode()
+        return self._parse(*self._request(method, path, encoded))
 
     def _request(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         headers: dict[str, str | bytes] = {}
@@ -114,14 +122,18 @@ class Site:
         return http.client.HTTPSConnection(self.host, self.port, timeout=_TIMEOUT, context=context)
 
     def _parse(self, status: int, body: bytes) -> Any:
+        detail = ""
         try:
+            if status == _NO_BODY:
+                return None
             found = json.loads(body)
-            if status in (200, 202):
+            if status in _GOOD:
                 return found
-            text = f"{self.name} answers {status}: {found['detail']}"
+            detail = str(found["detail"])
+            text = f"{self.name} answers {status}: {detail}"
         except (ValueError, KeyError, TypeError):
             text = f"{self.name} answers {status}, and is no mist server"
-        raise HttpError(text, REFUSED, status)
+        raise HttpError(text, REFUSED, status, detail)
 
 
 def _not_one() -> HttpError:

@@ -18,6 +18,7 @@ from mist.cli.paths import LocalPath
 
 __all__ = [
     "HTTP_SCHEMES",
+    "Command",
     "data_option",
     "json_option",
     "print_json",

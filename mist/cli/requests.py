@@ -1,14 +1,12 @@
 """One-shot commands over HTTP: a request each, for a server that is reached by no other way.
 
-Where `mist.client` has a connection, this asks anew each time; what has no request, such as to
-change tokens by their text, is refused in one line.
+Where `mist.client` has a connection, this asks anew each time; what has no request is refused in
+one line.
 """
 
 import base64
-import functools
 from collections.abc import Callable, Iterable
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 import attrs
@@ -17,16 +15,11 @@ import trio
 from mist.audience import Audience
 from mist.cli.exits import REFUSED, USAGE
 from mist.cli.http import HttpError, Site
+from mist.cli.token_requests import TokenRequests
 from mist.client.arguments import payload, tag_set
 from mist.message import MAX_DATA, MAX_MESSAGE_TAGS
 
 __all__ = ["Requests", "websocket_url"]
-
-T = TypeVar("T")
-
-_PATIENCE: Final = 30  # times that a request is made which was one too many
-_PAUSE: Final = 1.0  # seconds in between
-_TOO_MANY: Final = 429
 
 
 @attrs.frozen
@@ -37,27 +30,12 @@ class Connected:
     lifetime: int
 
 
-class Requests:
+class Requests(TokenRequests):
     """What `mist.client.Client` has of the same names, by requests. An async context manager.
 
     Raises:
         HttpError: from every method.
     """
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
-
-    async def __aenter__(self) -> Self:
-        await trio.lowlevel.checkpoint()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await trio.lowlevel.checkpoint()
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):
@@ -71,7 +49,7 @@ class Requests:
 
     async def ping(self) -> None:
         """Ask whether the server is there."""
-        await self._ask(self._site.get, "/healthz")
+        await self.ask("GET", "/healthz")
 
     async def publish(
         self, tags: Iterable[str], data: bytes | str, *, to: Audience | None = None
@@ -96,7 +74,7 @@ class Requests:
         found: set[str] = set()
         after = ""
         while True:
-            page = await self._ask(self._site.get, f"/v1/tags?limit=1000{after}")
+            page = await self.ask("GET", f"/v1/tags?limit=1000{after}")
             found |= {each["tag"] for each in page["tags"]}
             if page["next"] is None:
                 return found
@@ -104,7 +82,7 @@ class Requests:
 
     async def who(self) -> Connected:
         """Connections of all nodes."""
-        nodes = (await self._ask(self._site.get, "/v1/nodes"))["nodes"]
+        nodes = (await self.ask("GET", "/v1/nodes"))["nodes"]
         return Connected(
             sum(each["sessions"] for each in nodes), sum(each["lifetime"] for each in nodes)
         )
@@ -120,19 +98,8 @@ class Requests:
             body["data64"] = base64.b64encode(raw).decode()
         if to is not None:
             body["to"] = _as_json(to)
-        answer: dict[str, Any] = await self._ask(self._site.post, "/v1/messages", body)
+        answer: dict[str, Any] = await self.ask("POST", "/v1/messages", body)
         return answer
-
-    async def _ask(self, ask: Callable[..., T], *arguments: Any) -> T:
-        for _ in range(_PATIENCE):
-            try:
-                return await trio.to_thread.run_sync(functools.partial(ask, *arguments))
-            except HttpError as error:
-                if error.status != _TOO_MANY:
-                    raise
-                # It was not handled, so it can be asked again.
-                await trio.sleep(_PAUSE)
-        return await trio.to_thread.run_sync(functools.partial(ask, *arguments))
 
 
 def _as_json(to: Audience) -> dict[str, Any]:

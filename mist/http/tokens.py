@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
+import trio
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -26,8 +27,9 @@ from mist.http.context import Context
 from mist.http.openapi import SERVICE, Answer, Body, Operation, Operations, parameter
 from mist.http.paging import LIMIT, Paging, after_parameter
 from mist.http.problems import Problem
+from mist.http.queries import Query
 from mist.message import GRANT, MAX_REPEATS, TagSet, parse_tags
-from mist.sessions.token_list import describe_token, token_page
+from mist.sessions.token_list import describe_token, find_tokens, token_of, token_page
 from mist.terms import LAST_EXPIRY, MAX_NAME, Terms
 from mist.token_info import TokenInfo, TokenPage
 
@@ -37,6 +39,8 @@ log = logging.getLogger("mist.http")
 
 _ID: Final = re.compile(r"[0-9a-f]{16}")
 _PAGE: Final = 1_048_576  # bytes of tags and attributes
+_MAX_SEARCH: Final = 200  # characters
+_AT_ONCE: Final = 2  # searches
 _GENERATED: Final = 32  # bytes of a generated token
 
 # A tag in a grant: no space, comma or control character, and no prefix of derived tags. The limit
@@ -110,6 +114,12 @@ class TokenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Name = ""
 
 
+class TokenLookup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The text of a token, or its id."""
+
+    token: Text
+
+
 class TokenChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An atomic change of a token.
 
@@ -145,10 +155,12 @@ class NewToken(msgspec.Struct, frozen=True):
 
 
 def routes(context: Context) -> Sequence[BaseRoute]:
-    """`/v1/tokens`, `/v1/tokens/{id}`."""
+    """`/v1/tokens`, `/v1/tokens/find`, `/v1/tokens/{id}`."""
     registry, limits = context.hub.registry, context.hub.limits
     # Two lists of tags with repeats; and attributes, where each byte might be a comma.
     most = 2 * limits.token_tags * MAX_REPEATS + MAX_AUDIENCE
+
+    scans = trio.CapacityLimiter(_AT_ONCE)
 
     def parse(tags: list[str]) -> TagSet:
         return parse_tags(tags, limits.token_tags, GRANT)
@@ -161,9 +173,15 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         await context.access.service(request)
         if request.method == "PUT":
             return await make(request)
-        paging = Paging.of(request, _ID)
+        paging, search = Paging.of(request, _ID), Query(request).one("search") or ""
+        if len(search) > _MAX_SEARCH:
+            raise Problem(400, "invalid_query", f"search has at most {_MAX_SEARCH} characters")
         await registry.sync()
-        return answer(token_page(registry, paging.after or "", paging.limit, _PAGE))
+        after = paging.after or ""
+        if not search:
+            return answer(token_page(registry, after, paging.limit, _PAGE))
+        async with scans:
+            return answer(await find_tokens(registry, search, after, paging.limit, _PAGE))
 
     async def make(request: Request) -> Response:
         wanted = await read_body(request, TokenRequest, most, TooManyTags(limits.token_tags))
@@ -183,6 +201,12 @@ def routes(context: Context) -> Sequence[BaseRoute]:
             warning=msgspec.UNSET if weak is None else f"the token {weak}",
         )
         return answer(made, 201, [(b"location", f"/v1/tokens/{record.id}".encode())])
+
+    async def find(request: Request) -> Response:
+        await context.access.service(request)
+        wanted = await read_body(request, TokenLookup, 1)
+        await registry.sync()
+        return answer(token_of(registry, wanted.token))
 
     async def one(request: Request) -> Response:
         name = request.path_params["id"]
@@ -218,6 +242,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 
     return [
         Route("/v1/tokens", many, methods=["GET", "PUT"]),
+        Route("/v1/tokens/find", find, methods=["POST"]),
         Route("/v1/tokens/{id}", one, methods=["GET", "PATCH", "DELETE"]),
     ]
 
@@ -261,6 +286,12 @@ OPERATIONS: Final[Operations] = {
                 after_parameter(
                     {"type": "string", "pattern": "^[0-9a-f]{16}$"}, "9f86d081884c7d65"
                 ),
+                parameter(
+                    "search",
+                    "Those that have this text in their name, id or user, in whatever case.",
+                    {"type": "string", "maxLength": _MAX_SEARCH},
+                    example="export",
+                ),
             ],
             answers={
                 200: Answer(
@@ -292,6 +323,17 @@ OPERATIONS: Final[Operations] = {
                 )
             },
             problems={409: "A token with this text exists.", 503: _UNAVAILABLE},
+        ),
+    },
+    "/v1/tokens/find": {
+        "post": Operation(
+            summary="Find a token by its text",
+            details="Or by its id, where none has that text. The text is not in a URL, which logs "
+            "may keep.",
+            who=SERVICE,
+            body=Body(TokenLookup, {"token": "mJ0yqHn2x1sJ2l7q4mD8oS3cE5vB6wA9zK1tR0uY-_g"}),
+            answers={200: Answer("The token.", TokenInfo, _EXAMPLE)},
+            problems={404: _NOT_FOUND, 503: "The registry can't be asked."},
         ),
     },
     "/v1/tokens/{id}": {

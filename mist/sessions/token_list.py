@@ -8,9 +8,10 @@ from mist.auth.registry import Registry
 from mist.auth.strength import weakness
 from mist.commands import Register, RegistryChange
 from mist.errors import TokenNotFound
+from mist.sessions.inspection import GONE, page_of
 from mist.token_info import TokenInfo, TokenPage
 
-__all__ = ["count_weak", "describe_token", "token_of", "token_page"]
+__all__ = ["count_weak", "describe_token", "find_tokens", "token_of", "token_page"]
 
 _MOST: Final = 100  # tokens of a page
 _BYTES: Final = 65_536
@@ -48,6 +49,31 @@ def token_page(
         page.append(describe_token(record))
     more = len(page) < len(found)
     return TokenPage(page, registry.statistics().tokens, page[-1].id if more else None)
+
+
+async def find_tokens(
+    registry: Registry, search: str, after: str, most: int = _MOST, most_bytes: int = _BYTES
+) -> TokenPage:
+    """As `token_page`, of the tokens that contain a text, whose number `count` then is.
+
+    It is looked for in their names, ids and users, in whatever case. O(tokens), with checkpoints.
+    """
+    text = search.casefold()
+
+    def key(record: Record) -> tuple[int, str]:
+        user = record.attributes.user
+        found = text in record.id or text in record.name.casefold() or text in user.casefold()
+        return (0, record.id) if found else GONE
+
+    found, more, count = await page_of([registry.records()], key, (0, after), most)
+    page, size = list[TokenInfo](), 0
+    for _, record in found:
+        size += sum(map(len, record.tags)) + len(record.attributes.text)
+        if page and size > most_bytes:
+            more = True
+            break
+        page.append(describe_token(record))
+    return TokenPage(page, count, page[-1].id if more else None)
 
 
 def token_of(registry: Registry, which: str) -> TokenInfo:

@@ -24,10 +24,10 @@ is made from the commands, of which `mist COMMAND --help` says the same.
 **Which server.** `--server URL`, or the variable `MIST_SERVER`. The scheme says how to get there:
 `tcp://`, `tcps://` and `tcp+unix://` for the line protocol, `ws://` and `wss://` with a token,
 `http://` and `https://` for all that can be asked by requests (`publish`, `ping`, `list`, `who`,
-`nodes`, `top`, `pipeline`), and for `subscribe`, which makes a WebSocket of it. A command that
-can't go the way that `MIST_SERVER` names says so. Older names are understood: `--host` and
-`MIST_HOST`, `--url` and `MIST_URL`. `mist bench` and `mist pipeline` take the flag only: a variable
-that is set for other commands would change what they measure or read.
+`token`, `connections`, `nodes`, `top`, `pipeline`), and for `subscribe`, which makes a WebSocket of
+it. A command that can't go the way that `MIST_SERVER` names says so. Older names are understood:
+`--host` and `MIST_HOST`, `--url` and `MIST_URL`. `mist bench` and `mist pipeline` take the flag
+only: a variable that is set for other commands would change what they measure or read.
 
     export MIST_SERVER=tcp://127.0.0.1:1445
     mist ping

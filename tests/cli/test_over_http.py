@@ -79,7 +79,7 @@ def test_a_subscription_is_a_websocket_there(process: Process) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("token", "tags", "x"), 2, "not over HTTP: give the tcp:// URL of the server"),
+        (("token", "tags", "x"), 1, "Token not found"),
         (("publish", "a b", "x"), 2, "Invalid tag 'a b'"),
         (("publish", "a,,b", "x"), 2, "Empty tag"),
         (("ping", "--server", "http://127.0.0.1:1"), 3, "can't reach 127.0.0.1:1"),

@@ -14,6 +14,7 @@ SILENT = {
     "mist serve",  # its output is its log, see --log-format
     "mist completion",  # a script for a shell
     "mist token key",  # a file
+    "mist connections end",
     # They say nothing where they succeed.
     *(f"mist token {name}" for name in ("change", "grant", "revoke", "set", "set-attr")),
     *(f"mist token {name}" for name in ("ungrant", "unregister", "unset")),

@@ -477,3 +477,73 @@ async def test_other_methods_are_refused_and_told_which_there_are(server):
         assert {"GET", "PUT"} <= set(re.split(", *", response.headers["allow"]))
         response = await client.request("PUT", "/v1/tokens/" + "0" * 16, json={})
         assert {"GET", "PATCH", "DELETE"} <= set(re.split(", *", response.headers["allow"]))
+
+
+# found
+
+
+async def test_tokens_are_found_by_name_id_and_user(server):
+    ids = []
+    for number in range(7):
+        body = {"tags": ["a"], "name": f"Job {number}", "attributes": {"user": f"u-{number}"}}
+        ids.append((await request(server, "PUT", "/v1/tokens", json=body)).json()["id"])
+
+    async def found(search, limit=3):
+        names, after = [], ""
+        while after is not None:
+            query = f"search={search}&limit={limit}" + (after and f"&after={after}")
+            page = (await request(server, "GET", f"/v1/tokens?{query}")).json()
+            names += [each["name"] for each in page["tokens"]]
+            after = page["next"]
+        assert page["count"] == len(names)
+        return sorted(names)
+
+    assert await found("job") == [f"Job {number}" for number in range(7)]
+    assert await found("JOB%203") == ["Job 3"]
+    assert await found("U-4") == ["Job 4"]
+    assert await found(ids[5]) == ["Job 5"]
+    assert await found("nothing") == []
+    response = await request(server, "GET", "/v1/tokens?search=" + "x" * 201)
+    assert response.status == 400
+
+
+async def test_searching_many_tokens_lets_others_run(server):
+    await server.hub.registry.execute(
+        [Register(f"token-{number}", frozenset("a")) for number in range(20_000)]
+    )
+    turns = 0
+
+    async def count():
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count)
+        assert (await request(server, "GET", "/v1/tokens?search=x")).json()["count"] == 0
+        nursery.cancel_scope.cancel()
+    assert turns >= 30
+
+
+async def test_a_token_is_found_by_its_text_or_id(server):
+    made = (await request(server, "PUT", "/v1/tokens", json={"tags": ["a"]})).json()
+    text = made.pop("token")
+    for which in (text, made["id"]):
+        response = await request(server, "POST", "/v1/tokens/find", json={"token": which})
+        assert (response.status, response.json()) == (200, made)
+        assert text.encode() not in response.body
+    response = await request(server, "POST", "/v1/tokens/find", json={"token": "another"})
+    assert (response.status, response.json()["code"]) == (404, "token_not_found")
+    assert b"another" not in response.body
+
+
+async def test_only_services_find_tokens(tmp_path):
+    async with running(tmp_path, listen=LISTEN, secret="s3cret") as server:
+        await server.hub.registry.execute([Register("t0ken", frozenset("*"))])
+        for headers, status in [({}, 401), ({"X-Auth-Token": "t0ken"}, 403)]:
+            for method, path, body in [
+                ("POST", "/v1/tokens/find", {"token": "t0ken"}),
+                ("GET", "/v1/tokens?search=t", None),
+            ]:
+                assert (await request(server, method, path, headers, json=body)).status == status
