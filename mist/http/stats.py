@@ -156,8 +156,9 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         await context.access.service(request)
         session_aggregates = await taker.session_aggregates()
         hub = context.hub
-        broker = hub.broker.statistics()
         history = None if hub.sequencer is None else await log.state(hub.sequencer, hub.sealer)
+        # No await from here on: counters are of the time that `uptime` tells.
+        broker = hub.broker.statistics()
         return answer(
             Stats(
                 time=time.time(),

@@ -20,7 +20,7 @@ import attrs
 import pytest
 from rich.cells import cell_len
 
-from mist.cli.top.figures import Sample, compare
+from mist.cli.top.figures import Sample, Series, compare, quantile
 from mist.cli.top.screen import View, render
 from tests.processes import Process, dial, environment, mist, serving
 from tests.servers import port_of
@@ -90,6 +90,54 @@ def test_a_server_that_began_anew_has_no_rates_yet() -> None:
 def test_counts_that_fall_are_no_negative_rates() -> None:
     found = compare(sample(1.0, delivered=100), sample(2.0, delivered=90))
     assert found.rates["delivered"] == 0.0
+
+
+def latency(*counts: int) -> dict[str, Any]:
+    return {"publish_to_write": {"bounds": [0.001, 0.01], "counts": counts}, "commit": None}
+
+
+def test_latencies_are_of_the_last_ten_seconds() -> None:
+    series = Series()
+    assert series.add(sample(0.0, latency=latency(100, 0, 0))).latency == {}
+    assert series.add(sample(1.0, latency=latency(100, 0, 0))).latency == {}  # nothing observed
+    found = series.add(sample(2.0, latency=latency(100, 9, 1)))
+    assert found.latency == {"publish_to_write": (pytest.approx(0.006), 0.01)}
+    assert found.as_json()["latency"] == {"publish_to_write": {"p50": 0.006, "p99": 0.01}}
+    for at in range(3, 13):
+        found = series.add(sample(float(at), latency=latency(100, 9, 1)))
+        assert bool(found.latency) is (at < 12)
+    found = series.add(sample(13.0, uptime=1.0, latency=latency(1, 0, 0)))
+    assert found.latency == {}  # another process
+    found = series.add(sample(14.0, uptime=2.0, latency=latency(2, 0, 0)))
+    assert found.latency == {"publish_to_write": (0.0005, pytest.approx(0.00099))}
+
+
+def test_latencies_are_on_the_screen() -> None:
+    figures = compare(
+        sample(0.0, latency=latency(0, 0, 0)), sample(1.0, latency=latency(0, 100, 0))
+    )
+    assert "latency   to write p50 5.5 ms p99 9.9 ms" in text(View("s", figures))
+    assert "latency   -" in text(View("s", compare(None, sample(latency=latency(0, 0, 0)))))
+    older = compare(None, sample())  # a server that tells nothing of it
+    assert not any(each.startswith("latency") for each in text(View("s", older)))
+
+
+@pytest.mark.parametrize(
+    ("counts", "part", "expected"),
+    [
+        ((4, 0, 0, 0), 0.5, 0.5),
+        ((0, 4, 0, 0), 0.5, 1.5),
+        ((1, 1, 1, 0), 1.0, 4.0),
+        ((2, 0, 2, 0), 0.5, 1.0),
+        ((2, 0, 2, 0), 0.75, 3.0),
+        ((0, 0, 0, 3), 0.5, 4.0),
+        ((1, 0, 0, 99), 0.99, 4.0),
+    ],
+)
+def test_quantiles_are_those_of_the_dashboard(
+    counts: tuple[int, ...], part: float, expected: float
+) -> None:
+    assert quantile((1.0, 2.0, 4.0), counts, part) == expected
 
 
 def test_a_connection_has_a_rate_from_the_second_time_on() -> None:

@@ -10,7 +10,7 @@ import click
 from mist.cli.exits import UNREACHABLE, USAGE, fail
 from mist.cli.http import HTTP_DEFAULT, HttpError, Site
 from mist.cli.options import HTTP_SCHEMES, json_option, print_json, secret_option, server_option
-from mist.cli.top.figures import Sample, compare
+from mist.cli.top.figures import Sample, Series
 from mist.cli.top.screen import SORTS, View, render
 from mist.cli.top.terminal import Terminal, open_terminal
 from mist.cli.top.watching import Watcher, take_sample
@@ -67,7 +67,9 @@ def top(interval: float, once: bool, as_json: bool, server: str, secret: str | N
         _watch(site, first, interval)
 
 
-def _print(site: Site, before: Sample, interval: float, *, once: bool, as_json: bool) -> None:
+def _print(site: Site, first: Sample, interval: float, *, once: bool, as_json: bool) -> None:
+    series = Series()
+    series.add(first)
     while True:
         time.sleep(interval)
         try:
@@ -76,8 +78,7 @@ def _print(site: Site, before: Sample, interval: float, *, once: bool, as_json: 
             if once or error.code != UNREACHABLE:
                 fail(str(error), error.code)
             continue
-        figures = compare(before, now)
-        before = now
+        figures = series.add(now)
         if as_json:
             print_json(figures.as_json())
         else:
@@ -90,7 +91,8 @@ def _print(site: Site, before: Sample, interval: float, *, once: bool, as_json: 
 
 def _watch(site: Site, first: Sample, interval: float) -> None:
     """The live screen, until `q`."""
-    view = View(site.name, compare(None, first))
+    series = Series()
+    view = View(site.name, series.add(first))
     found: queue.SimpleQueue[Sample | HttpError] = queue.SimpleQueue()
     with open_terminal() as terminal:
 
@@ -101,7 +103,7 @@ def _watch(site: Site, first: Sample, interval: float) -> None:
         watcher = Watcher(site, interval, deliver)
         watcher.start()
         try:
-            _show(terminal, view, first, found)
+            _show(terminal, view, series, found)
         except EOFError:
             pass  # nobody looks any more
         finally:
@@ -111,7 +113,7 @@ def _watch(site: Site, first: Sample, interval: float) -> None:
 def _show(
     terminal: Terminal,
     view: View,
-    before: Sample,
+    series: Series,
     found: "queue.SimpleQueue[Sample | HttpError]",
 ) -> None:
     while True:
@@ -131,5 +133,4 @@ def _show(
                 continue
             view.problem = ""
             if not view.paused:
-                view.figures = compare(before, each)
-                before = each
+                view.figures = series.add(each)

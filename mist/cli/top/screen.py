@@ -16,6 +16,7 @@ from mist.cli.top.figures import Figures
 __all__ = ["SORTS", "Line", "Style", "View", "render"]
 
 _MOST_NODES: Final = 6
+_LATENCIES: Final = {"publish_to_write": "to write", "commit": "commit", "append": "append"}
 _KEYS: Final = "q quit   b m d r sort by bytes, messages, dropped, rate   space pause"
 
 
@@ -128,6 +129,8 @@ def _summary(view: View) -> list[Line]:
             f"   tag sets {_count(stats['tag_sets'])}"
         ),
     ]
+    if stats.get("latency"):
+        lines.append(Line(_latency(figures.latency)))
     history = stats.get("history")
     if history is not None:
         failing = bool(history["failing"])
@@ -240,6 +243,23 @@ def _size(number: float) -> str:
             break
         number, unit = number / 1024, larger
     return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
+
+
+def _latency(latency: Mapping[str, tuple[float, float]]) -> str:
+    """Those of which anything was observed in the last ten seconds."""
+    found = [
+        f"{name} p50 {_duration(latency[key][0])} p99 {_duration(latency[key][1])}"
+        for key, name in _LATENCIES.items()
+        if key in latency
+    ]
+    return "latency   " + ("   ".join(found) or "-")
+
+
+def _duration(seconds: float) -> str:
+    """Two digits or more: `0.25 ms`, `1.2 ms`, `340 ms`."""
+    milliseconds = seconds * 1e3
+    digits = 0 if milliseconds >= 9.95 else 1 if milliseconds >= 0.995 else 2
+    return f"{milliseconds:,.{digits}f} ms"
 
 
 def _percent(share: float | None) -> str:

@@ -313,7 +313,8 @@ export class Plot {
       setAttribute(this.dots[each], "cy", seen ? this.y(value).toFixed(1) : "-10");
     });
     const [span] = spanOf(recorder.age(this.#now));
-    const all = this.#overall ? `over ${duration(Math.min(span, recorder.age(this.#now)))}` : "";
+    const seconds = Math.min(span, recorder.age(this.#now));
+    const all = this.#overall ? `over ${duration(seconds < 60 ? seconds : seconds - (seconds % 60))}` : "";
     setText(this.when, pointed ? `${ago(cursor.ago)} · ${clock(new Date(1000 * time))}` : all);
   }
 }
