@@ -12,7 +12,6 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Final
 
@@ -73,6 +72,8 @@ class LazyGroup(click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError:
             # click suggests those that it has loaded, which are none.
+            from difflib import get_close_matches  # not for a command that is there
+
             similar = get_close_matches(args[0], self.list_commands(ctx), 1)
             if not similar or args[0].startswith("-"):
                 raise

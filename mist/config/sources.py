@@ -4,10 +4,8 @@ Every source is checked whole, also where another takes precedence: a typing err
 should not stay unnoticed until the flag that hides it is removed.
 """
 
-import difflib
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -180,6 +178,8 @@ def _from_file(path: Path) -> Iterator[_Given]:
 
 
 def _read_toml(path: Path, file: str) -> dict[str, Any]:
+    import tomllib  # not without a file
+
     try:
         return tomllib.loads(path.read_bytes().decode())
     except OSError as error:
@@ -261,5 +261,7 @@ def _printable(text: str) -> str:
 
 
 def _nearest(name: str, known: list[str]) -> str:
+    import difflib  # not for settings that are there
+
     near = difflib.get_close_matches(name[:_MAX_SHOWN], known, n=1)
     return f"; did you mean {near[0]}?" if near else "; mist serve --help lists all options"

@@ -3,11 +3,10 @@
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
 import trio
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.routing import BaseRoute, Match, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.routing import BaseRoute, Match, Route, Router
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mist.config import Config
 from mist.errors import MistError
@@ -37,7 +36,7 @@ from mist.http import (
 from mist.http.answers import write
 from mist.http.context import Context
 from mist.http.guard import Guard, GuardLimits
-from mist.http.problems import HANDLERS, Problem, answer_of
+from mist.http.problems import Problem, answer_of
 from mist.http.rates import Rates
 from mist.http.traced import Traced
 from mist.transports.connection_limiter import ConnectionLimiter
@@ -101,9 +100,9 @@ class Site:
 class _Routes:
     """An ASGI application: routes whose path has no parameters are found by one dict lookup.
 
-    starlette looks through its routes one by one, and through two layers that catch exceptions:
-    most of what a small request costs. It has what the lookup doesn't find, other methods and
-    unknown paths among it.
+    starlette's router looks through its routes one by one, most of what a small request would
+    cost. It has what the lookup doesn't find, other methods and unknown paths among it. Without
+    starlette's application, which brings pages for debugging and half a MiB.
 
     Attributes:
         routes: all of them.
@@ -117,9 +116,8 @@ class _Routes:
             if type(route) is Route and not route.param_convertors
             for method in route.methods or ()
         }
-        self._starlette = Starlette(routes=routes, exception_handlers=HANDLERS)
         # A path has one spelling; another one is not found, rather than sent elsewhere.
-        self._starlette.router.redirect_slashes = False
+        self._router = Router(routes, redirect_slashes=False)
 
     def declares(self, scope: Scope) -> bool:
         """Whether there is a route for the path and the method; O(routes)."""
@@ -138,12 +136,28 @@ class _Routes:
         """Serve one request."""
         endpoint = self._endpoints.get((scope["method"], scope["path"]))
         if endpoint is None:
-            await self._starlette(scope, receive, send)
+            await self._look(scope, receive, send)
             return
         try:
             response = await endpoint(Request(scope, receive, send))
             await write(response, scope, receive, send)
         except (Problem, MistError, HTTPException) as error:
+            await write(answer_of(error), scope, receive, send)
+
+    async def _look(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def noting(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        scope["app"] = self  # so that the router raises what it doesn't find
+        try:
+            await self._router(scope, receive, noting)
+        except (Problem, MistError, HTTPException) as error:
+            if begun:
+                raise
             await write(answer_of(error), scope, receive, send)
 
 

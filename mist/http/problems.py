@@ -10,14 +10,13 @@ from typing import Final
 
 import msgspec
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import Response
 
 from mist.engine.errors import EngineUnavailable
 from mist.errors import HistoryUnavailable, MistError
 from mist.http.answers import WholeResponse
 
-__all__ = ["HANDLERS", "Problem", "answer_of", "mistake", "problem_of"]
+__all__ = ["Problem", "answer_of", "mistake", "problem_of"]
 
 log = logging.getLogger("mist.http")
 
@@ -129,10 +128,6 @@ def mistake() -> Problem:
     return Problem(500, "internal_error", "a mistake of the server's; it is logged")
 
 
-async def _answer_mistake(request: Request, error: Exception) -> Response:
-    return mistake().response()
-
-
 def answer_of(error: "Problem | MistError | HTTPException") -> Response:
     """What answers an error."""
     if isinstance(error, Problem):
@@ -142,17 +137,3 @@ def answer_of(error: "Problem | MistError | HTTPException") -> Response:
     code = _CODES.get(error.status_code, "bad_request")
     status = error.status_code if error.status_code in _TITLES else 400
     return Problem(status, code, _TITLES[status].lower(), error.headers).response()
-
-
-async def _answer(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Problem | MistError | HTTPException)
-    return answer_of(error)
-
-
-HANDLERS: Final = {
-    Problem: _answer,
-    MistError: _answer,
-    HTTPException: _answer,
-    Exception: _answer_mistake,
-}
-"""For starlette: exception class to handler."""

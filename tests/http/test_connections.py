@@ -11,6 +11,7 @@ import pytest
 import trio
 import trio.testing
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -20,7 +21,7 @@ from mist.config import Listen
 from mist.http import HttpTransport
 from mist.http.bodies import answer
 from mist.http.guard import Guard, GuardLimits
-from mist.http.problems import HANDLERS, Problem
+from mist.http.problems import Problem, answer_of, mistake
 from mist.http.rates import Rates
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.handshake import Origins
@@ -31,6 +32,15 @@ LIMITS = GuardLimits(body=100_000, body_seconds=10.0)
 HOST = b"Host: localhost\r\n"
 JSON = b"Content-Type: application/json\r\n"
 LARGE = 10_000_000
+
+
+async def refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem | HTTPException)
+    return answer_of(error)
+
+
+async def failed(request: Request, error: Exception) -> Response:
+    return mistake().response()
 
 
 class Site:
@@ -79,7 +89,7 @@ class Site:
                 Route("/wait", self.wait),
                 Route("/drip", self.drip, methods=["POST"]),
             ],
-            exception_handlers=HANDLERS,
+            exception_handlers={Problem: refused, HTTPException: refused, Exception: failed},
         )
 
 
