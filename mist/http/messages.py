@@ -34,7 +34,6 @@ from mist.http.publications import BODY, Reading
 from mist.http.queries import LATEST, SINCE, TAGS, Query, Wanted
 from mist.http.reading import check_reading
 from mist.message import Envelope, TagSet
-from mist.protocols.subjects.forms import HEADERS, header_block
 from mist.sessions.batching import Checked
 from mist.sessions.hub import Hub
 from mist.sessions.sequencer import Sequencer
@@ -253,6 +252,8 @@ class _Publishing:
         tracing = self._hub.tracing
         if tracing is None or "traceparent" not in self._request.headers:
             return None
+        from mist.protocols.subjects.forms import HEADERS, header_block  # only to trace
+
         return Envelope(meta={HEADERS: header_block(tracing.headers())})
 
 

@@ -38,7 +38,9 @@ OF_OTHER_COMMANDS = (
 NOT_AT_FIRST = (
     "pyarrow",
     "numpy",
+    "opentelemetry",
     "prometheus_client",
+    "starlette.applications",
     "hiredis",
     "psycopg",
     "httpx",
