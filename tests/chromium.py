@@ -208,8 +208,8 @@ class Page:
         await self.call("Input.insertText", text=text)
 
     async def press(self, key: str) -> None:
-        """Press `Enter` or `Tab`."""
-        code, sent = {"Enter": (13, "\r"), "Tab": (9, "")}[key]
+        """Press `Enter`, `Tab` or `Escape`."""
+        code, sent = {"Enter": (13, "\r"), "Tab": (9, ""), "Escape": (27, "")}[key]
         await self.call(
             "Input.dispatchKeyEvent",
             type="keyDown", key=key, code=key, windowsVirtualKeyCode=code, text=sent,

@@ -1140,7 +1140,7 @@ async def test_every_text_is_legible(faked: Page, dark: bool) -> None:
 
 async def test_what_has_the_focus_is_seen(live: Page) -> None:
     stops = []
-    for _ in range(20):
+    for _ in range(40):
         await live.press("Tab")
         stops.append(
             await live.evaluate(
@@ -1150,8 +1150,10 @@ async def test_what_has_the_focus_is_seen(live: Page) -> None:
             )
         )
     assert stops[0][0] == "skip"
-    assert {name for name, _ in stops} >= {"field", "publish-tags", "subscribe-button"}
-    assert {style for _, style in stops} == {"solid"}
+    seen = {name for name, _ in stops}
+    assert seen >= {"field", "sessions-search", "tokens-create", "publish-tags", "subscribe-button"}
+    # Behind the last comes the browser itself.
+    assert {style for name, style in stops if name != "BODY"} == {"solid"}
 
 
 # How it runs

@@ -56,6 +56,21 @@ export class Api {
     return this.#read(await this.#fetch(path, request, AbortSignal.timeout(4 * TIMEOUT)));
   }
 
+  /** Change something: PUT, PATCH or DELETE. What is answered, null for nothing. Throws a Problem. */
+  async send(method, path, body) {
+    const request = body === undefined ? {method}
+      : {method, headers: {"Content-Type": "application/json"}, body: JSON.stringify(body)};
+    const response = await this.#fetch(path, request, AbortSignal.timeout(4 * TIMEOUT));
+    return response.status === 204 ? null : this.#read(response);
+  }
+
+  /** Whether a text is the server's secret, which it is asked. Throws a Problem if not. */
+  async check(secret) {
+    const headers = {Authorization: `Bearer ${asHeader(secret)}`};
+    await this.#fetch("/v1/tokens?limit=1", {headers}, AbortSignal.timeout(TIMEOUT));
+    this.use(secret);
+  }
+
   /** A response with a streaming body. Throws a Problem. */
   stream(path, headers, signal) {
     return this.#fetch(path, {headers}, signal);
@@ -70,8 +85,7 @@ export class Api {
   }
 
   async #fetch(path, request, signal) {
-    const headers = {...request.headers};
-    if (this.#secret !== null) headers.Authorization = `Bearer ${this.#secret}`;
+    const headers = {...(this.#secret === null ? {} : {Authorization: `Bearer ${this.#secret}`}), ...request.headers};
     let response;
     try {
       // A proxy may have this page, and so all of the server, below a path of its own.

@@ -87,8 +87,10 @@ export function clock(when) {
   return when.toLocaleTimeString("en", {hourCycle: "h23"});
 }
 
+/** Day and time; the year too, where it is another one. */
 export function date(when) {
+  const year = when.getFullYear() === new Date(Date.now()).getFullYear() ? undefined : "numeric";
   return when.toLocaleString("en", {
-    day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23",
+    year, day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23",
   });
 }

@@ -8,12 +8,19 @@
  *     latency    quantiles computed from histograms
  *     tiles, plot, tables, tags    views of them
  *     nodes      the other servers of an engine
+ *     connections, connection    all of them, and one in a dialog
+ *     tokens, token, create    likewise, and the dialog that makes one
+ *     confirm    asks before anything is ended or changed; paging: lists by pages
  *     gate       the sign-in form
  *     publish, subscribe, events    the forms to try it
  *     dom, format    the document, and number formats
  */
 
 import {Api} from "./api.js";
+import {Confirm} from "./confirm.js";
+import {ConnectionDialog} from "./connection.js";
+import {ConnectionList} from "./connections.js";
+import {CreateDialog} from "./create.js";
 import {byId, element, prose, setHidden, setText} from "./dom.js";
 import {compact, count, duration, fine, milliseconds} from "./format.js";
 import {Gate} from "./gate.js";
@@ -26,10 +33,11 @@ import {Subscribe} from "./subscribe.js";
 import {Connections, Tables} from "./tables.js";
 import {Subscriptions, Tags} from "./tags.js";
 import {Tiles} from "./tiles.js";
+import {TokenDialog} from "./token.js";
+import {TokenList} from "./tokens.js";
 
 const DRAIN_TIMEOUT = 15_000; // milliseconds that a server may take to shut down
 const LIST_PERIOD = 5000; // milliseconds between requests for the lists
-const LIST_LIMIT = 10;
 const NODES_PERIOD = 1000; // milliseconds between requests for the nodes
 
 const overall = (recorder, since) => recorder.latencies.since(since);
@@ -68,6 +76,12 @@ class Dashboard {
   #tags = new Tags();
   #subscriptions = new Subscriptions(this.#api);
   #nodes = new Nodes();
+  #confirm = new Confirm(this.#api);
+  #dialog = new ConnectionDialog(this.#api, this.#confirm, () => this.#all.refresh());
+  #all = new ConnectionList(this.#api, (which) => this.#dialog.open(which));
+  #token = new TokenDialog(this.#api, this.#confirm, () => this.#tokens.refresh());
+  #create = new CreateDialog(this.#api, this.#confirm, () => this.#tokens.refresh());
+  #tokens = new TokenList(this.#api, (which) => this.#token.open(which));
   #gate = new Gate(this.#api, (stats) => this.#opened(stats));
   #poller = new Poller(() => this.#look(), {
     taken: ([stats, history]) => this.#taken(stats, history),
@@ -117,6 +131,8 @@ class Dashboard {
 
   #lock(why) {
     this.#poller.stop();
+    for (const each of [this.#dialog, this.#token, this.#create]) each.close();
+    this.#confirm.forget();
     setHidden(byId("closed"), true);
     this.#subscribe.stop();
     this.#gate.ask(why);
@@ -164,6 +180,7 @@ class Dashboard {
     this.#list();
     this.#subscriptions.refresh(stats);
     this.#askNodes();
+    this.#dialog.refresh();
     if (this.#isDraining) return;
     this.#show("live");
     this.#note(stats.published ? "" : "Nothing has been published since the start. Try `mist publish demo hello`, or the form below:", "Try it");
@@ -230,14 +247,11 @@ class Dashboard {
   }
 
   /** Refresh the lists, which are requested separately and less often. */
-  async #list() {
+  #list() {
     if (performance.now() - this.#listed < LIST_PERIOD) return;
     this.#listed = performance.now();
-    // Errors are reported by the poller.
-    await Promise.all([
-      this.#api.get(`/v1/connections?nodes=here&limit=${LIST_LIMIT}`)
-        .then((found) => { this.#connections.sample = found; }, () => {}),
-    ]);
+    this.#all.follow();
+    this.#tokens.follow();
   }
 }
 

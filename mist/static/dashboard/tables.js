@@ -69,9 +69,8 @@ function connectionRow() {
 const TRANSPORT_NAMES = {tcp: "TCP", tcps: "TCP with TLS", ws: "WebSocket", wss: "WebSocket with TLS",
                sse: "SSE", poll: "polling"};
 
-/** The slowest connections; a sample of all of them, requested separately, if none is slow. */
+/** The slowest connections, where any is slow, and how many there are by transport. */
 export class Connections {
-  #sample = [];
   #rows = new Rows(body("connections"), MAX_ROWS, connectionRow);
   #chips = new Rows(byId("transports"), 12, () => {
     const number = element("b");
@@ -88,25 +87,14 @@ export class Connections {
   show(stats) {
     const all = sum(stats.connections);
     const slowest = stats.slowest ?? [];
-    const listed = slowest.length ? slowest : all ? this.#sample : [];
     // A full bar is a full outbox: further messages are dropped, or the connection is closed.
-    const full = stats.outbox_limit || Math.max(MIN_SCALE, ...listed.map((each) => each.queued_bytes));
-    showTable(this.#rows, "connections", listed.map((each) => ({each, full})));
-    setText(byId("connections-caption"), slowest.length
-      ? "Slow consumers: most bytes queued in the outbox"
-      : all > listed.length
-        ? "All outboxes are empty; a sample of the connections"
-        : "All outboxes are empty");
+    const full = stats.outbox_limit || Math.max(MIN_SCALE, ...slowest.map((each) => each.queued_bytes));
+    showTable(this.#rows, "connections", slowest.map((each) => ({each, full})));
     setText(byId("connections-said"), all
-      ? "No slow consumers: all outboxes are empty."
+      ? "None: all outboxes are empty."
       : "No connections yet. Start a subscriber:");
     setHidden(byId("connections-hint"), all > 0);
     this.#chips.show(Object.entries(stats.connections ?? {}).filter(([, each]) => each > 0));
-  }
-
-  /** Any connections. */
-  set sample({connections}) {
-    this.#sample = connections;
   }
 }
 

@@ -1,0 +1,103 @@
+/** A list that the server gives page by page: a search, two buttons, and where the page begins. */
+
+import {byId, setHidden, setText} from "./dom.js";
+import {count} from "./format.js";
+
+const PAUSE = 250; // milliseconds after the last key until a search is sent
+
+export class Paging {
+  #starts = []; // of the pages before this one; undefined is the first
+  #after;
+  #next = null;
+  #timer = 0;
+  #asked = 0; // requests so far, so that a late answer is not taken for the newest
+  #size;
+  #isSeen = false;
+
+  /**
+   * @param {string} id of the list: `ID-search`, `ID-back`, `ID-on` and `ID-count` belong to it.
+   * @param {number} size of a page.
+   * @param request called with the query and the page's size; a promise of `{next, count, …}`.
+   * @param {{taken, failed}} handlers called with what came, or the error.
+   */
+  constructor(id, size, request, handlers) {
+    Object.assign(this, {id, request, handlers});
+    this.#size = size;
+    // A server looks through all that it has for a page, so none is asked for that nobody sees.
+    new IntersectionObserver((all) => {
+      this.#isSeen = all.at(-1).isIntersecting;
+    }).observe(byId(`${id}-form`).parentElement);
+    byId(`${id}-search`).addEventListener("input", () => {
+      clearTimeout(this.#timer);
+      this.#timer = setTimeout(() => this.restart(), PAUSE);
+    });
+    byId(`${id}-form`).addEventListener("submit", (event) => {
+      event.preventDefault();
+      clearTimeout(this.#timer);
+      this.restart();
+    });
+    byId(`${id}-on`).addEventListener("click", () => this.#turn(() => {
+      this.#starts.push(this.#after);
+      this.#after = this.#next;
+    }, this.#next !== null));
+    byId(`${id}-back`).addEventListener("click", () => this.#turn(() => {
+      this.#after = this.#starts.pop();
+    }, this.#starts.length > 0));
+  }
+
+  /** The text that is searched for. */
+  get search() {
+    return byId(`${this.id}-search`).value.trim();
+  }
+
+  /** Begin with the first page. */
+  restart() {
+    this.#starts = [];
+    this.#after = undefined;
+    return this.refresh();
+  }
+
+  /** Request the page again, if it is on the screen, or was never requested. */
+  follow() {
+    if (this.#isSeen || !this.#asked) this.refresh();
+  }
+
+  /** Request the page again. */
+  async refresh() {
+    const number = ++this.#asked;
+    const query = new URLSearchParams({limit: this.#size});
+    if (this.search) query.set("search", this.search);
+    if (this.#after !== undefined) query.set("after", this.#after);
+    let found;
+    try {
+      found = await this.request(query);
+    } catch (problem) {
+      if (number === this.#asked) this.handlers.failed(problem);
+      return;
+    }
+    if (number !== this.#asked) return;
+    this.#next = found.next;
+    this.#show(found.count);
+    this.handlers.taken(found);
+  }
+
+  #turn(move, possible) {
+    if (!possible) return;
+    move();
+    this.refresh();
+  }
+
+  #show(all) {
+    const page = this.#starts.length;
+    const first = all ? page * this.#size + 1 : 0;
+    const last = Math.min(all, first + this.#size - 1);
+    const several = this.#next !== null || page > 0;
+    setHidden(byId(`${this.id}-pages`), !several);
+    // Not `disabled`: a button that is would lose the focus of who just pressed it.
+    byId(`${this.id}-back`).setAttribute("aria-disabled", String(page === 0));
+    byId(`${this.id}-on`).setAttribute("aria-disabled", String(this.#next === null));
+    const found = this.search ? " found" : "";
+    setText(byId(`${this.id}-count`), several
+      ? `${count(first)} – ${count(last)} of ${count(all)}${found}` : `${count(all)}${found}`);
+  }
+}

@@ -1,0 +1,155 @@
+/** One token in a dialog: what is known of it, what it grants, and its end. */
+
+import {byId, element, Rows, setText} from "./dom.js";
+import {date} from "./format.js";
+import {expiry} from "./tokens.js";
+
+/** Tags in a field, separated by commas. */
+export const tagsOf = (text) => text.split(",").map((each) => each.trim()).filter(Boolean);
+
+function pair() {
+  const name = element("dt");
+  const value = element("dd");
+  return {
+    node: element("div", "", name, value),
+    show([title, text]) {
+      setText(name, title);
+      setText(value, text);
+    },
+  };
+}
+
+export class TokenDialog {
+  #dialog = byId("token");
+  #field = byId("token-tags");
+  #pairs = new Rows(byId("token-pairs"), 40, pair);
+  #which = null;
+
+  /**
+   * @param api requests.
+   * @param confirm asks before anything is changed.
+   * @param changed called once it has been.
+   */
+  constructor(api, confirm, changed) {
+    Object.assign(this, {api, confirm, changed});
+    byId("token-close").addEventListener("click", () => this.#dialog.close());
+    byId("token-revoke").addEventListener("click", () => this.#revoke());
+    byId("token-ungrant").addEventListener("click", () => this.#ungrant());
+    byId("token-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#grant();
+    });
+    this.#dialog.addEventListener("close", () => {
+      this.#which = null;
+    });
+  }
+
+  /** @param which as a list has it. */
+  open(which) {
+    this.#field.value = "";
+    this.#enable(true);
+    this.#say("");
+    this.#show(which);
+    this.#dialog.showModal();
+  }
+
+  close() {
+    this.#dialog.close();
+  }
+
+  get #name() {
+    return this.#which.name || this.#which.id;
+  }
+
+  #show(token) {
+    this.#which = token;
+    setText(byId("token-title"), this.#name);
+    const tags = token.tags.map((each) => element("li", "tag", each));
+    byId("token-granted").replaceChildren(...(tags.length ? tags : [element("li", "soft", "nothing")]));
+    this.#pairs.show([
+      ["Id", token.id],
+      ["Created", date(new Date(1000 * token.created))],
+      ["Expires", expiry(token.expires)[1]],
+      ...Object.entries(token.attributes).map(([name, value]) => [
+        name, Array.isArray(value) ? value.join(", ") : String(value)]),
+    ]);
+  }
+
+  #enable(enabled) {
+    for (const id of ["token-revoke", "token-grant", "token-ungrant"]) byId(id).disabled = !enabled;
+    this.#field.disabled = !enabled;
+  }
+
+  #say(text, wrong = false) {
+    setText(byId("token-said"), text);
+    byId("token-said").classList.toggle("bad", wrong);
+  }
+
+  async #grant() {
+    const tags = tagsOf(this.#field.value);
+    if (!tags.length) return;
+    await this.#change({add: tags}, {
+      title: `Grant more to ${this.#name}?`,
+      text: `It may then subscribe to, or publish, ${tags.join(", ")}.`,
+      act: "Grant",
+      harmless: true,
+    }, "Granted.");
+  }
+
+  async #ungrant() {
+    const tags = tagsOf(this.#field.value);
+    if (!tags.length) {
+      this.#say("Which tags? Type them first.", true);
+      this.#field.focus();
+      return;
+    }
+    await this.#change({remove: tags}, {
+      title: `Take tags from ${this.#name}?`,
+      text: `${tags.join(", ")}: subscriptions that it no longer allows end at once.`,
+      act: "Take away",
+    }, "Taken away.");
+  }
+
+  async #change(body, question, done) {
+    const which = this.#which;
+    if (!(await this.confirm.ask(question)) || which !== this.#which) return;
+    try {
+      const token = await this.api.send("PATCH", `/v1/tokens/${which.id}`, body);
+      this.#field.value = "";
+      this.#show(token);
+      this.#say(done);
+    } catch (problem) {
+      this.#failed(problem);
+    }
+    this.#field.focus();
+    this.changed();
+  }
+
+  async #revoke() {
+    const which = this.#which;
+    const certain = await this.confirm.ask({
+      title: `Revoke ${this.#name}?`,
+      text: "Its sessions end at once, and it is forgotten: it can't be taken back.",
+      act: "Revoke",
+    });
+    if (!certain || which !== this.#which) return;
+    try {
+      await this.api.send("DELETE", `/v1/tokens/${which.id}`);
+      this.#enable(false);
+      this.#say("Revoked.");
+    } catch (problem) {
+      this.#failed(problem);
+    }
+    byId("token-close").focus();
+    this.changed();
+  }
+
+  #failed(problem) {
+    if (problem.status === 404) {
+      this.#enable(false);
+      this.#say("This token has been revoked.", true);
+    } else {
+      this.#say(`Refused: ${problem.message}.`, true);
+    }
+  }
+}
