@@ -319,6 +319,28 @@ async def test_nothing_is_asked_for_that_is_not_there(tmp_path, path):
             assert re.search(r"_(total|bucket|sum|count)$", function), query
 
 
+async def test_the_page_of_metrics_has_each_and_no_other(tmp_path):
+    (tmp_path / "jwt-secret").write_text(32 * "s3cret")
+    (tmp_path / "jwt-secret").chmod(0o600)
+    async with running(
+        tmp_path,
+        listen=LISTEN,
+        history="memory://",
+        archive=tmp_path / "archive",
+        engine="memory://documented",
+        presence=("room:*",),
+        events=True,
+        jwt_secret_file=tmp_path / "jwt-secret",
+        failed_auth_delay=0.0,
+    ) as server:
+        reader = await busy(server)
+        server.hub.sessions.close_codes[1006] += 1
+        text = (await request(server, "GET", "/metrics")).body.decode()
+        await reader.aclose()
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    assert set(re.findall(r"`(mist_\w+)`", page)) == set(families(text))
+
+
 def test_grafanas_dashboard_is_there_and_its_panels_do_not_overlap():
     [path] = GRAFANA.glob("*.json")
     board = json.loads(path.read_text())
