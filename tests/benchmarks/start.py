@@ -81,7 +81,11 @@ def command(arguments: Sequence[str], variables: Mapping[str, str]) -> Cost:
     before = os.times()
     began = time.perf_counter()
     subprocess.run(
-        [sys.executable, "-m", "mist", *arguments], env=variables, check=True, capture_output=True
+        [sys.executable, "-m", "mist", *arguments],
+        cwd=variables["PYTHONPATH"],  # which Python looks through first
+        env=variables,
+        check=True,
+        capture_output=True,
     )
     seconds = time.perf_counter() - began
     after = os.times()
@@ -97,6 +101,7 @@ def serving(variables: Mapping[str, str]) -> Iterator[tuple[Cost, list[str]]]:
         began = time.perf_counter()
         with subprocess.Popen(
             [sys.executable, "-m", "mist", "serve", "--data", folder, *listen],
+            cwd=variables["PYTHONPATH"],
             env=variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
