@@ -17,7 +17,7 @@ from mist.terms import Terms
 from tests.chromium import Page
 from tests.http.test_stats import dial
 from tests.servers import running
-from tests.static.test_dashboard import (
+from tests.static.dashboard.looking import (
     FAINT,
     FAKE,
     FAULTS,
@@ -26,21 +26,18 @@ from tests.static.test_dashboard import (
     SETTINGS,
     Open,
     fill,
-    guarded,
-    opened,
+    sign_in,
+    wide,
 )
 from tests.waiting import until
 
-__all__ = ["guarded", "opened"]  # fixtures
-
 ROWS = "#sessions tbody tr:not([hidden])"
+
+
 NAMES = f"[...document.querySelectorAll('{ROWS} .link')].map((each) => each.textContent)"
+
+
 SETTLED = f"document.querySelectorAll('{ROWS}').length > 0"
-
-
-@pytest.fixture
-def server_settings() -> dict[str, Any]:
-    return SETTINGS
 
 
 @pytest.fixture
@@ -68,13 +65,6 @@ async def sort(page: Page, order: str) -> None:
         f"(() => {{ const it = document.getElementById('sessions-sort'); it.value = '{order}';"
         "it.dispatchEvent(new Event('change')); })()"
     )
-
-
-async def sign_in(page: Page, secret: str) -> None:
-    await page.until("!document.getElementById('gate').hidden")
-    await fill(page, "#secret", secret)
-    await page.press("Enter")
-    await page.until(LIVE)
 
 
 def names(server: Server) -> list[str]:
@@ -326,15 +316,6 @@ async def test_dialogs_fit_a_phone(
         await page.until("document.querySelectorAll('#connection-subscribed .tag').length === 1")
         await page.click("#connection-end")
         assert await page.evaluate(wide("#connection *, #confirm *, #sessions *")) == []
-
-
-def wide(selector: str) -> str:
-    """What is to be seen beyond the right edge of the screen."""
-    return (
-        f"[...document.querySelectorAll('{selector}')].filter((each) => each.checkVisibility()"
-        " && !each.closest('.unseen') && each.getBoundingClientRect().right > innerWidth + 1)"
-        ".map((each) => each.outerHTML)"
-    )
 
 
 async def test_a_list_that_nobody_sees_is_not_requested_again(opened: Open, server: Server) -> None:

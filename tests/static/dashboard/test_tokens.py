@@ -14,29 +14,12 @@ from mist.commands import Register, SetAttributes
 from mist.server import Server
 from mist.terms import Terms
 from tests.chromium import Page
-from tests.static.test_dashboard import (
-    FAINT,
-    FAULTS,
-    LIVE,
-    MARKUP,
-    SETTINGS,
-    Open,
-    fill,
-    guarded,
-    live,
-    opened,
-)
-from tests.static.test_dashboard_connections import sign_in, wide
-
-__all__ = ["guarded", "live", "opened"]  # fixtures
+from tests.static.dashboard.looking import FAINT, FAULTS, LIVE, MARKUP, Open, fill, sign_in, wide
 
 ROWS = "#tokens tbody tr:not([hidden])"
+
+
 NAMES = f"[...document.querySelectorAll('{ROWS} .link')].map((each) => each.textContent)"
-
-
-@pytest.fixture
-def server_settings() -> dict[str, Any]:
-    return SETTINGS
 
 
 async def make(
