@@ -8,6 +8,8 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +95,23 @@ def postgres_servers() -> Iterator[PostgresServers]:
     servers = PostgresServers()
     yield servers
     servers.close()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Have each of several processes that collect all tests begin with others.
+
+    Each module's assertions are rewritten by who imports it first, and kept beside its bytecode.
+    That is two thirds of collecting in a fresh checkout; all would do it at the same time.
+    """
+    config = session.config
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    if not worker or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    files = sorted(Path(__file__).parent.rglob("test_*.py"))
+    for path in files[int(worker) :: int(os.environ["PYTEST_XDIST_WORKER_COUNT"])]:
+        with suppress(Exception, pytest.skip.Exception):  # which collecting it says
+            import_module(".".join(path.relative_to(config.rootpath).with_suffix("").parts))
 
 
 @pytest.hookimpl(optionalhook=True)
