@@ -34,7 +34,11 @@ def main() -> None:
     """Make them."""
     parser = argparse.ArgumentParser(description="Makes all files of a release.")
     parser.add_argument("folder", type=Path, help="new, or empty")
-    folder = parser.parse_args().folder.resolve()
+    parser.add_argument(
+        "--without-bill", action="store_true", help="no bill of materials, and so no network"
+    )
+    arguments = parser.parse_args()
+    folder = arguments.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         parser.error(f"{folder} is not empty")
@@ -51,7 +55,8 @@ def main() -> None:
         static = source / "mist" / "static"
         shutil.copy(source / "LICENSE", static)
         run("npm", "pack", "--silent", "--pack-destination", folder, cwd=static)
-        write_bill(folder, source, Path(scratch, "environment"))
+        if not arguments.without_bill:
+            write_bill(folder, source, Path(scratch, "environment"))
     made = sorted(folder.iterdir())
     sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in made]
     (folder / "SHA256SUMS").write_text("".join(sums))
