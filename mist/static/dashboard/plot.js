@@ -15,7 +15,7 @@ const BOTTOM = 20;
 const FLOOR = HEIGHT - BOTTOM;
 // Time spans, of which the shortest that fits is used: seconds, and seconds between labels, where
 // there is room for them and where there is less.
-const LABEL = 64; // pixels of a time label
+const LABEL = 72; // pixels of a time label
 const SPANS = [[60, [15, 30]], [120, [30, 60]], [300, [60, 120]], [SPAN, [120, 300]]];
 const KEYS = {ArrowLeft: 1, ArrowDown: 1, ArrowRight: -1, ArrowUp: -1, PageDown: 10, PageUp: -10};
 
