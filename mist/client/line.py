@@ -56,7 +56,7 @@ from mist.client.line_codec import (
 )
 from mist.client.presence_codec import PRESENCE_WORDS, read_presence_line
 from mist.commands import Ping, Resume
-from mist.errors import ProtocolViolation
+from mist.errors import ProtocolViolation, SessionEnded
 from mist.message import Message, TagSet
 from mist.replies import Failed
 from mist.wire import RECORD_START
@@ -220,6 +220,8 @@ class LineDialect(Dialect):
         return [HistoryGap(expected.request if resumed else None)]
 
     def _error(self, text: str) -> list[Event]:
+        if text == SessionEnded.message:
+            return []  # it answers nothing: the connection ends, and another one is made
         expected = self._expected[0] if self._expected else None
         if expected is None or expected.request is None:
             return [PublishFailed(text)]

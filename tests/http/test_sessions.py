@@ -11,10 +11,16 @@ import pytest
 import trio
 from trio_websocket import ConnectionClosed
 
+from mist.attributes import Attributes
+from mist.auth.issued import IssuedRecord
+from mist.client import connect
 from mist.commands import Register
 from mist.engine.opening import open_engine
+from mist.protocols.line.forms import PLAIN
 from mist.server import Server
+from mist.sessions import questions
 from mist.sessions.inspection import Page, list_page
+from mist.sessions.session import Session
 from mist.terms import Terms
 from tests.endpoints import web
 from tests.http.client import Response, request
@@ -60,6 +66,10 @@ async def every(server: Server, query: str, limit: int) -> tuple[list[dict[str, 
 
 async def end(server: Server, name: str, **headers: str) -> Response:
     return await request(server, "DELETE", f"/v1/connections/{name}", headers)
+
+
+def names(server: Server) -> set[str]:
+    return {each.name for each in server.hub.sessions}
 
 
 async def token_of(server: Server, text: str, tags: str, **terms: Any) -> Any:
@@ -551,3 +561,60 @@ async def test_a_node_that_does_not_answer_is_told(realm_of: Nodes, realm: str) 
         for method in ("GET", "DELETE"):
             response = await request(one, method, "/v1/connections/tcp-1?node=deaf")
             assert (response.status, response.json()["code"]) == (503, "node_silent")
+
+
+# What is large, and what comes back
+
+
+async def test_one_of_another_node_is_whole_though_answers_have_to_be_short(
+    realm_of: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(questions, "MAX_ANSWER", 1_000)
+    lines = b"".join([b"subscribe long-tag-%03d\n" % number for number in range(90)])
+    async with realm_of(2) as [one, two], talk(two) as peer:
+        await nodes_when(one, lambda found: len(found) == 2)
+        await peer.ask(lines)
+        [session] = two.hub.sessions
+        found, after = [], ""
+        while after is not None:
+            more = f"&after={quote(after)}" if after else ""
+            where = f"/v1/connections/{session.name}?node=n2&limit=90{more}"
+            page = (await request(one, "GET", where)).json()
+            assert 0 < len(page["subscribed"]) < 90
+            found += [each["tags"][0] for each in page["subscribed"]]
+            after = page["next"]
+        assert found == [f"long-tag-{number:03}" for number in range(90)]
+
+
+async def test_of_a_token_from_elsewhere_its_user_is_shown(server: Server) -> None:
+    record = IssuedRecord(
+        id="0123456789abcdef",
+        digest=b"d" * 32,
+        tags=frozenset({"*"}),
+        created=1.0,
+        attributes=Attributes.of_json({"user": "auth0|7"}),
+        expires=4e9,
+        token_mark=b"m" * 32,
+    )
+    session = Session(server.hub, PLAIN, lambda notice: b"", transport="ws", peer="203.0.113.9")
+    session.adopt(record)
+    response = await request(server, "GET", f"/v1/connections/{session.name}")
+    found = response.json()
+    assert (found["is_issued"], found["token"]) == (True, record.id)
+    assert found["attributes"] == {"user": "auth0|7"}
+    assert b"dddd" not in response.body
+    assert b"mmmm" not in response.body
+    assert await listed(server, "search=0123456789") == [session.name]
+    await session.aclose()
+
+
+async def test_a_client_of_ours_comes_back_and_goes_on(server: Server) -> None:
+    [url] = [each for each in server.urls if each.startswith("tcp:")]
+    with trio.fail_after(20):
+        async with connect(url) as client, client.subscribe(["a"]) as messages:
+            [session] = server.hub.sessions
+            assert (await end(server, session.name)).status == 204
+            await until(lambda: names(server) - {session.name})
+            await until(lambda: all(len(each.subscriptions) for each in server.hub.sessions))
+            server.hub.publish(frozenset("a"), b"after")
+            assert (await anext(messages)).data == b"after"
