@@ -51,7 +51,7 @@ class TokenRequests(SiteRequests):
 
     async def token(self, token: str) -> TokenInfo:
         """What is known of a token."""
-        found = await self._tell("POST", "/v1/tokens/find", {"token": token_text(token)})
+        found = await self._tell("POST", "/v1/token-lookup", {"token": token_text(token)})
         return msgspec.convert(found, TokenInfo)
 
     async def tokens(self, after: str = "") -> TokenPage:

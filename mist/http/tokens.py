@@ -155,7 +155,7 @@ class NewToken(msgspec.Struct, frozen=True):
 
 
 def routes(context: Context) -> Sequence[BaseRoute]:
-    """`/v1/tokens`, `/v1/tokens/find`, `/v1/tokens/{id}`."""
+    """`/v1/tokens`, `/v1/token-lookup`, `/v1/tokens/{id}`."""
     registry, limits = context.hub.registry, context.hub.limits
     # Two lists of tags with repeats; and attributes, where each byte might be a comma.
     most = 2 * limits.token_tags * MAX_REPEATS + MAX_AUDIENCE
@@ -242,7 +242,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 
     return [
         Route("/v1/tokens", many, methods=["GET", "PUT"]),
-        Route("/v1/tokens/find", find, methods=["POST"]),
+        Route("/v1/token-lookup", find, methods=["POST"]),
         Route("/v1/tokens/{id}", one, methods=["GET", "PATCH", "DELETE"]),
     ]
 
@@ -325,7 +325,7 @@ OPERATIONS: Final[Operations] = {
             problems={409: "A token with this text exists.", 503: _UNAVAILABLE},
         ),
     },
-    "/v1/tokens/find": {
+    "/v1/token-lookup": {
         "post": Operation(
             summary="Find a token by its text",
             details="Or by its id, where none has that text. The text is not in a URL, which logs "

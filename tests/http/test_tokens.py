@@ -530,10 +530,10 @@ async def test_a_token_is_found_by_its_text_or_id(server):
     made = (await request(server, "PUT", "/v1/tokens", json={"tags": ["a"]})).json()
     text = made.pop("token")
     for which in (text, made["id"]):
-        response = await request(server, "POST", "/v1/tokens/find", json={"token": which})
+        response = await request(server, "POST", "/v1/token-lookup", json={"token": which})
         assert (response.status, response.json()) == (200, made)
         assert text.encode() not in response.body
-    response = await request(server, "POST", "/v1/tokens/find", json={"token": "another"})
+    response = await request(server, "POST", "/v1/token-lookup", json={"token": "another"})
     assert (response.status, response.json()["code"]) == (404, "token_not_found")
     assert b"another" not in response.body
 
@@ -543,7 +543,7 @@ async def test_only_services_find_tokens(tmp_path):
         await server.hub.registry.execute([Register("t0ken", frozenset("*"))])
         for headers, status in [({}, 401), ({"X-Auth-Token": "t0ken"}, 403)]:
             for method, path, body in [
-                ("POST", "/v1/tokens/find", {"token": "t0ken"}),
+                ("POST", "/v1/token-lookup", {"token": "t0ken"}),
                 ("GET", "/v1/tokens?search=t", None),
             ]:
                 assert (await request(server, method, path, headers, json=body)).status == status

@@ -395,7 +395,7 @@ REFUSED = {
     "GET /v1/tags": "/v1/tags",
     "GET /v1/tokens": "/v1/tokens",
     "PUT /v1/tokens": "/v1/tokens",
-    "POST /v1/tokens/find": "/v1/tokens/find",
+    "POST /v1/token-lookup": "/v1/token-lookup",
     "GET /v1/tokens/{id}": "/v1/tokens/0123456789abcdef",
     "PATCH /v1/tokens/{id}": "/v1/tokens/0123456789abcdef",
     "DELETE /v1/tokens/{id}": "/v1/tokens/0123456789abcdef",
