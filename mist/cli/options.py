@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 from mist.cli.exits import USAGE, fail
 from mist.cli.paths import LocalPath
@@ -108,7 +109,10 @@ def server_option(
 
 
 def secret_option(function: Command) -> Command:
-    """`--secret` and `--secret-file`, as the parameter `secret`: None where there is none."""
+    """`--secret` and `--secret-file`, as the parameter `secret`: None where there is none.
+
+    A file counts more than a text, and an option more than a variable.
+    """
 
     @click.option(
         "--secret",
@@ -120,11 +124,17 @@ def secret_option(function: Command) -> Command:
     @click.option(
         "--secret-file",
         type=LocalPath(exists=True, dir_okay=False),
+        envvar="MIST_SECRET_FILE",
+        show_envvar=True,
         help="File with the secret",
     )
     @functools.wraps(function)
     def command(*args: Any, secret: str | None, secret_file: Path | None, **kwargs: Any) -> Any:
-        if secret_file is not None:
+        source = click.get_current_context().get_parameter_source
+        is_told = source("secret") is ParameterSource.COMMANDLINE
+        if secret_file is not None and not (
+            is_told and source("secret_file") is ParameterSource.ENVIRONMENT
+        ):
             secret = _read_secret(secret_file)
         return function(*args, secret=secret, **kwargs)
 

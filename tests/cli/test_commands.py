@@ -210,6 +210,10 @@ def test_a_secret_is_needed_where_there_is_one(tmp_path: Path) -> None:
     with serving(tmp_path / "data", "--secret-file", str(secret)) as process:
         assert run(process, "ping", MIST_SECRET="s3cret").returncode == 0
         assert run(process, "ping", "--secret-file", str(secret)).returncode == 0
+        assert run(process, "ping", MIST_SECRET_FILE=str(secret)).returncode == 0
+        in_file = {"MIST_SECRET": "wrong", "MIST_SECRET_FILE": str(secret)}
+        assert run(process, "ping", **in_file).returncode == 0
+        assert run(process, "ping", "--secret", "wrong", **in_file).returncode == 1
         for done in (run(process, "ping"), run(process, "ping", MIST_SECRET="wrong")):
             assert done.returncode == 1
             assert "secret" in done.stderr
