@@ -24,7 +24,6 @@ _trace: ContextVar[str] = ContextVar(f"{STRUCTLOG_KEY_PREFIX}trace")
 
 _CONNECTION: Final = "mist.connection"
 _UNTRACED: Final = frozenset({"/healthz", "/readyz", "/metrics"})
-_PARENT: Final = {b"traceparent": "traceparent", b"tracestate": "tracestate"}
 
 
 class Traced:
@@ -48,11 +47,7 @@ class Traced:
         if scope["type"] != "http" or scope["path"] in _UNTRACED:
             await self._app(scope, receive, send)
             return
-        parent = {
-            _PARENT[name]: value.decode("latin-1")
-            for name, value in scope["headers"]
-            if name in _PARENT
-        }
+        parent = _parent(scope["headers"])
         with self._tracing.request(scope["method"], self._pattern(scope), parent) as span:
             noting = _Noting(span, send)
             exchange = scope.get("extensions", {}).get(_CONNECTION)
@@ -64,6 +59,19 @@ class Traced:
                 await self._app(scope, receive, noting)
             finally:
                 _trace.reset(token)
+
+
+def _parent(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """The headers that name the client's trace; several that do name none (W3C Trace Context)."""
+    parents, states = [], []
+    for name, value in headers:
+        if name == b"traceparent":
+            parents.append(value.decode("latin-1"))
+        elif name == b"tracestate":  # a list, which may come in parts
+            states.append(value.decode("latin-1"))
+    if len(parents) != 1:
+        return {}
+    return {"traceparent": parents[0], "tracestate": ",".join(states)}
 
 
 class _Noting:
