@@ -15,6 +15,7 @@ from mist.config import Listen
 from mist.errors import HistoryUnavailable, RegistryUnavailable
 from mist.history import Policy
 from mist.server import Server
+from mist.sessions.connection_details import end_connection
 from mist.sessions.dispatch import CommandSession
 from tests.servers import port_of, running
 from tests.static.pages import ClientPage, Proxy
@@ -462,6 +463,21 @@ async def test_clients_of_a_server_that_drains_do_not_all_reconnect_at_once(
     place.server.drain()
     assert await delays(page, 1) == pytest.approx([0.05])
     assert await page.evaluate(f"{WAITS}[0].error.code") == "going_away"
+
+
+async def test_a_client_whose_session_was_ended_by_an_operator_comes_back(
+    page: ClientPage, place: Place, kind: str
+) -> None:
+    await page.start(place.url, transports=[kind], backoff=BACKOFF, **OPEN)
+    await page.listen("a")
+    await place.left(1)
+    [session] = [each for each in place.server.hub.sessions if each.transport != "tcp"]
+    assert await end_connection(place.server.hub.sessions, session.name)
+    await page.until(f"{WAITS}.length >= 1")
+    assert await page.evaluate(f"{WAITS}[0].error.code") == "session_ended"
+    await page.is_state("open")
+    await place.server.hub.store(frozenset("a"), b"after")
+    assert await page.got(1) == ["a: after"]
 
 
 async def test_no_wait_is_longer_than_the_longest(page: ClientPage, place: Place) -> None:
