@@ -150,7 +150,8 @@ export class ConnectionDialog {
     const path = this.#path();
     const certain = await this.confirm.ask({
       title: `End the session of ${which.name}?`,
-      text: `${holderOf(which)}, ${which.peer}. It may connect again at once; to keep it away, revoke its token.`,
+      text: `${holderOf(which)}, ${which.peer}. It may connect again at once${
+        which.token === null ? "." : "; to keep it away, revoke its token."}`,
       act: "End session",
     });
     if (!certain || which !== this.#which) return;

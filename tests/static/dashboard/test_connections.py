@@ -128,6 +128,7 @@ async def test_one_is_opened_and_its_session_ended(
     assert await live.evaluate("document.getElementById('confirm').open")
     assert await live.evaluate("document.getElementById('confirm-asked').hidden")
     assert await live.evaluate("document.activeElement.id") == "confirm-cancel"
+    assert await live.text("#confirm-text") == "service, 127.0.0.1. It may connect again at once."
     await live.press("Enter")
     assert not await live.evaluate("document.getElementById('confirm').open")
     assert await live.evaluate("document.activeElement.id") == "connection-end"
