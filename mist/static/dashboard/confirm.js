@@ -4,7 +4,7 @@
  * this object only; the secret isn't kept at all.
  */
 
-import {byId, setHidden, setText} from "./dom.js";
+import {byId, onClosed, setHidden, setText} from "./dom.js";
 
 const CONFIRMED = 300_000; // milliseconds for which a secret that was given again is enough
 
@@ -22,7 +22,7 @@ export class Confirm {
       this.#answer();
     });
     byId("confirm-cancel").addEventListener("click", () => this.#dialog.close());
-    this.#dialog.addEventListener("close", () => {
+    onClosed(this.#dialog, () => {
       this.#field.value = "";
       this.#settle?.(false);
       this.#settle = null;
@@ -53,6 +53,7 @@ export class Confirm {
     setText(this.#button, act);
     this.#button.classList.toggle("danger", !harmless);
     setText(byId("confirm-said"), "");
+    this.#field.value = "";
     setHidden(byId("confirm-asked"), this.#isFresh);
     this.#field.required = !this.#isFresh;
     this.#dialog.showModal();

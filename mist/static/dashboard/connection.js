@@ -1,7 +1,7 @@
 /** One connection in a dialog: its figures, its subscriptions, and the end of its session. */
 
 import {age, holderOf, TRANSPORTS} from "./connections.js";
-import {byId, element, Rows, setHidden, setText} from "./dom.js";
+import {byId, element, onClosed, Rows, setHidden, setText} from "./dom.js";
 import {brief, bytes, count, date, several} from "./format.js";
 
 const PAGE = 50;
@@ -81,7 +81,7 @@ export class ConnectionDialog {
       this.#starts = [];
       this.refresh();
     });
-    this.#dialog.addEventListener("close", () => {
+    onClosed(this.#dialog, () => {
       this.#which = null;
     });
   }

@@ -1,6 +1,6 @@
 /** The dialog that creates a token. Its text is shown once, here, and forgotten when it closes. */
 
-import {byId, setHidden, setText} from "./dom.js";
+import {byId, onClosed, setHidden, setText} from "./dom.js";
 import {tagsOf} from "./token.js";
 
 const LIMITS = ["rate", "bytes", "connections"];
@@ -23,7 +23,7 @@ export class CreateDialog {
       event.preventDefault();
       this.#create();
     });
-    this.#dialog.addEventListener("close", () => {
+    onClosed(this.#dialog, () => {
       this.#text.value = "";
       byId("create-form").reset();
     });
@@ -35,6 +35,8 @@ export class CreateDialog {
 
   #open() {
     this.#say("");
+    this.#text.value = "";
+    byId("create-form").reset();
     setHidden(byId("create-form"), false);
     setHidden(byId("create-made"), true);
     this.#dialog.showModal();

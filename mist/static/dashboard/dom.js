@@ -42,6 +42,14 @@ export function prose(text) {
 }
 
 /**
+ * Act when a dialog has closed. Word of it comes a moment later, by which time it may be open again,
+ * for something else.
+ */
+export function onClosed(dialog, act) {
+  dialog.addEventListener("close", () => dialog.open || act());
+}
+
+/**
  * A list of rows that are created once and reused, so that an update each second creates no
  * garbage and moves nothing that stays.
  */

@@ -1,6 +1,6 @@
 /** One token in a dialog: what is known of it, what it grants, and its end. */
 
-import {byId, element, Rows, setText} from "./dom.js";
+import {byId, element, onClosed, Rows, setText} from "./dom.js";
 import {date} from "./format.js";
 import {expiry} from "./tokens.js";
 
@@ -39,7 +39,7 @@ export class TokenDialog {
       event.preventDefault();
       this.#grant();
     });
-    this.#dialog.addEventListener("close", () => {
+    onClosed(this.#dialog, () => {
       this.#which = null;
     });
   }

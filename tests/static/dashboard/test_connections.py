@@ -145,6 +145,20 @@ async def test_one_is_opened_and_its_session_ended(
     await live.until("!document.getElementById('sessions-said').hidden")
 
 
+async def test_dialogs_that_are_opened_again_at_once_are_good(live: Page, server: Server) -> None:
+    """Word that a dialog has closed comes later, when it may be open for something else."""
+    before = len(names(server))
+    await live.evaluate(
+        "(() => { const press = (selector) => document.querySelector(selector).click();"
+        f" const row = '{ROWS} .link'; press(row); press('#connection-close'); press(row);"
+        " press('#connection-end'); press('#confirm-cancel'); press('#connection-end'); })()"
+    )
+    await live.evaluate("new Promise((resolve) => setTimeout(resolve))")
+    await live.click("#confirm-do")
+    await live.until("document.getElementById('connection-said').textContent === 'Ended.'")
+    await until(lambda: len(names(server)) == before - 1)
+
+
 async def test_one_that_ends_while_it_is_looked_at_is_said_to_have(
     live: Page, streams: list[trio.SocketStream]
 ) -> None:
