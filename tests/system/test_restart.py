@@ -134,6 +134,7 @@ def test_a_socket_that_no_listener_wants_is_refused(tmp_path: Path) -> None:
             "tcp://127.0.0.1:0",
             program=PROGRAM,
             pass_fds=[sockets[0].fileno()],
+            listens=False,
             **passing(sockets),
         ) as server,
     ):
