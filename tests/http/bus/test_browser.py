@@ -69,9 +69,11 @@ async def got(page, number):
 
 async def settled(page):
     """Wait until the page asks for nothing more."""
-    polls = -1
-    while polls != (polls := await page.evaluate("requests.length")):
-        await trio.sleep(0.5)
+    await page.evaluate("window.seen = [-1, performance.now()]")
+    await page.until(
+        "(requests.length === seen[0] || (seen = [requests.length, performance.now()]))"
+        " && performance.now() - seen[1] > 500"
+    )
 
 
 async def subscribed(server, number=1):
