@@ -153,6 +153,7 @@ async def test_it_finds_its_way_back_after_a_restart(page, site, tmp_path):
         await start(page, server)
         port = port_of(server.urls[0])
         await page.evaluate("listen('/foo', 0); listen('/bar')")
+        await settled(page)  # it polls for the first before it knows of the second
         await subscribed(server, 2)
         await bus.publish("/foo", "one")
         await bus.publish("/bar", "one")
