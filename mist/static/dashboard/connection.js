@@ -1,22 +1,10 @@
 /** One connection in a dialog: its figures, its subscriptions, and the end of its session. */
 
 import {age, holderOf, TRANSPORTS} from "./connections.js";
-import {byId, element, onClosed, Rows, setHidden, setText} from "./dom.js";
-import {brief, bytes, count, date, several} from "./format.js";
+import {byId, element, onClosed, pair, Rows, setHidden, setText} from "./dom.js";
+import {brief, bytes, count, date, several, textOf} from "./format.js";
 
 const PAGE = 50;
-
-function pair() {
-  const name = element("dt");
-  const value = element("dd");
-  return {
-    node: element("div", "", name, value),
-    show([title, text]) {
-      setText(name, title);
-      setText(value, text);
-    },
-  };
-}
 
 function subscription() {
   const node = element("li", "tags");
@@ -31,9 +19,6 @@ function subscription() {
     },
   };
 }
-
-/** What a person calls an attribute's value. */
-const textOf = (value) => (Array.isArray(value) ? value.join(", ") : String(value));
 
 function pairsOf(each) {
   const {client, user, groups, site, ...others} = each.attributes;

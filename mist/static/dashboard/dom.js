@@ -78,3 +78,16 @@ export class Rows {
     });
   }
 }
+
+/** A row of a list of terms, for `Rows`: shows `[name, text, isBad]`. */
+export function pair() {
+  const [name, value] = [element("dt"), element("dd")];
+  return {
+    node: element("div", "", name, value),
+    show([key, text, isBad]) {
+      setText(name, key);
+      setText(value, text);
+      value.classList.toggle("bad", Boolean(isBad));
+    },
+  };
+}

@@ -94,3 +94,6 @@ export function date(when) {
     year, day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23",
   });
 }
+
+/** What a person calls an attribute's value. */
+export const textOf = (value) => (Array.isArray(value) ? value.join(", ") : String(value));

@@ -1,6 +1,6 @@
 /** Tables: connections, losses, history and server; and what tables have in common. */
 
-import {byId, element, prose, Rows, setHidden, setText} from "./dom.js";
+import {byId, element, pair, prose, Rows, setHidden, setText} from "./dom.js";
 import {brief, bytes, compact, count, date, NOTHING, several} from "./format.js";
 import {sum} from "./recorder.js";
 
@@ -156,17 +156,7 @@ class Pairs {
   #rows;
 
   constructor(id) {
-    this.#rows = new Rows(byId(id), 12, () => {
-      const [name, value] = [element("dt"), element("dd")];
-      return {
-        node: element("div", "", name, value),
-        show([key, text, isBad]) {
-          setText(name, key);
-          setText(value, text);
-          value.classList.toggle("bad", Boolean(isBad));
-        },
-      };
-    });
+    this.#rows = new Rows(byId(id), 12, pair);
   }
 
   show(pairs) {

@@ -1,23 +1,11 @@
 /** One token in a dialog: what is known of it, what it grants, and its end. */
 
-import {byId, element, onClosed, Rows, setText} from "./dom.js";
-import {date} from "./format.js";
+import {byId, element, onClosed, pair, Rows, setText} from "./dom.js";
+import {date, textOf} from "./format.js";
 import {expiry} from "./tokens.js";
 
 /** Tags in a field, separated by commas. */
 export const tagsOf = (text) => text.split(",").map((each) => each.trim()).filter(Boolean);
-
-function pair() {
-  const name = element("dt");
-  const value = element("dd");
-  return {
-    node: element("div", "", name, value),
-    show([title, text]) {
-      setText(name, title);
-      setText(value, text);
-    },
-  };
-}
 
 export class TokenDialog {
   #dialog = byId("token");
@@ -70,8 +58,7 @@ export class TokenDialog {
       ["Id", token.id],
       ["Created", date(new Date(1000 * token.created))],
       ["Expires", expiry(token.expires)[1]],
-      ...Object.entries(token.attributes).map(([name, value]) => [
-        name, Array.isArray(value) ? value.join(", ") : String(value)]),
+      ...Object.entries(token.attributes).map(([name, value]) => [name, textOf(value)]),
     ]);
   }
 
