@@ -12,9 +12,9 @@ ask for the same again otherwise, for ever. A reader that is bound to a site is 
 other sites publish, not even how much: see `mist.bus.sites`.
 """
 
-import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from types import MappingProxyType
 from typing import Final
 
 import attrs
@@ -64,8 +64,8 @@ class Feed:
         reader: who reads.
         limits, window: how much is shown.
         clock: Unix seconds.
-        now: the id that was the newest when "now" was, for channels that are asked for from now
-            on; None is when it begins.
+        since: the id that was the newest when "now" was, of channels that are asked for from now
+            on; else it is when the feed begins.
 
     Attributes:
         messages: to be told, in the order of their ids.
@@ -79,7 +79,7 @@ class Feed:
         limits: BacklogLimits,
         window: Window,
         clock: Callable[[], float] = time.time,
-        now: int | None = None,
+        since: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self.messages: list[BusMessage] = []
         self._sequencer = sequencer
@@ -89,13 +89,13 @@ class Feed:
         self._limits = limits
         self._window = window
         self._clock = clock
-        self._start = sys.maxsize if now is None else now
+        self._since = since
         self._size = 0  # of the messages, in bytes
         self._status: dict[str, int] = {}
         self._seen: dict[str, int] = {}  # up to which number a channel has been looked at
         self._known: dict[str, int] = {}  # up to which number the reader will know that
         self._behind: list[tuple[str, ChannelPosition]] = []
-        self._since_now: set[str] = set()  # of which messages behind `_start` are told
+        self._since_now: dict[str, int] = {}  # of which messages behind that id are told
         self._round: dict[str, ChannelPosition] = {}  # of which the backlog is being read
         self._stages: list[tuple[int, list[str]]] = []  # where to take in which; the first last
         self._reading: list[str] = []
@@ -128,9 +128,10 @@ class Feed:
         for channel, place in self._asked.items():
             position = positions[channel]
             last = position.last
-            if place == -1 and position.id > self._start:
+            since = self._since.get(channel, start)
+            if place == -1 and position.id > since:
                 self._seen[channel] = 0  # which number was the last one then, the history tells
-                self._since_now.add(channel)
+                self._since_now[channel] = since
                 self._behind.append((channel, position))
                 continue
             if place == -1 or place > last:
@@ -226,7 +227,7 @@ class Feed:
     async def _after(self, channel: str, number: int) -> int:
         """An id behind which all messages of a channel are that may be told, and few others."""
         after = await self._history.channel_after(channel, number)
-        return max(after, self._start) if channel in self._since_now else after
+        return max(after, self._since_now.get(channel, 0))
 
     def _take_in(self) -> None:
         after, channels = self._stages.pop()
@@ -325,7 +326,7 @@ class Feed:
         if number <= self._seen[channel]:  # told before, or not shown
             return
         self._seen[channel] = number
-        if not may or (channel in self._since_now and id_ <= self._start):
+        if not may or id_ <= self._since_now.get(channel, 0):
             return  # the other is older than now, and read only for channels that are near
         raw = json_of(data, mark_of(stored.meta))
         message = BusMessage(id_, number, channel, raw, stored.time, audience)

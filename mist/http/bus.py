@@ -26,7 +26,7 @@ from mist.bus.shown import BacklogLimits, Window
 from mist.bus.wakeups import WakeupOutbox
 from mist.errors import HistoryUnavailable
 from mist.http.bus_answers import NOTHING_YET, ChunkForm, encode_answer
-from mist.http.bus_polls import SUPERSEDED, Polls
+from mist.http.bus_polls import SUPERSEDED, OpenPoll, Polls
 from mist.http.bus_questions import MAX_BODY, MAX_CHANNELS, Question, read_question
 from mist.http.context import Context
 from mist.http.exchange import HandedOver, HandsOver
@@ -137,18 +137,19 @@ class _Poll:
             client = (caller.name, request.path_params["client_id"])
             chunks = self._chunks(session) if waits else None
             polls = self._endpoint.polls
-            now = polls.now(client, question.number)
-            with polls.only(client, question.number, session):
+            since = polls.since(client, question, sequencer.newest)
+            feed = self._endpoint.feed(sequencer, session, question, since)
+            poll = OpenPoll(question.number, since, session, feed)
+            with polls.only(client, poll):
                 channels = [frozenset({f"={name}"}) for name in question.places]
                 if context.hub.subscription_callout is not None:
                     await context.hub.subscription_callout.allow(session, channels)
                 session.subscribe_all(channels)
-                feed = self._endpoint.feed(sequencer, session, question, now)
                 deadline = trio.current_time() + (_MAX_SECONDS if waits else 0.0)
-                await self._run(session, feed, deadline, chunks, receive)
+                await self._run(poll, deadline, chunks, receive)
             # What is published from here on, its answer doesn't tell.
             told = feed.place if session.ended is None else sequencer.newest
-            polls.note_end(client, question.number, told)
+            polls.note_end(client, poll, told, answered=session.ended is None)
             session.outbox.mute()
             if chunks is None or chunks.body is None:
                 found = self._answer_at_once(session, feed)
@@ -173,29 +174,27 @@ class _Poll:
 
     async def _run(
         self,
-        session: PollSession,
-        feed: Feed,
+        poll: OpenPoll,
         deadline: float,
         chunks: _ChunkedAnswer | None,
         receive: Receive,
     ) -> None:
         """Read until there is an answer, time is over, or the session has ended."""
+        session = poll.session
         with session.scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(end_when_disconnected, session, receive)
                 if chunks is not None:
                     nursery.start_soon(chunks.start_in_time)
                 try:
-                    await feed.begin()
-                    await self._read(session, feed, deadline, chunks)
+                    await poll.feed.begin()
+                    await self._read(poll, deadline, chunks)
                 except HistoryUnavailable:
                     session.end(HISTORY_LOST)
                 nursery.cancel_scope.cancel()
 
-    async def _read(
-        self, session: PollSession, feed: Feed, deadline: float, chunks: _ChunkedAnswer | None
-    ) -> None:
-        outbox = session.outbox
+    async def _read(self, poll: OpenPoll, deadline: float, chunks: _ChunkedAnswer | None) -> None:
+        feed, outbox = poll.feed, poll.session.outbox
         while True:
             outbox.arm()
             more = await feed.read()
@@ -203,6 +202,7 @@ class _Poll:
                 if chunks is None:
                     return
                 chunks.queue(*feed.take())
+                self._endpoint.polls.note_told(poll)
                 await outbox.wait_for_room()
             if more:
                 if trio.current_time() >= deadline + _MAX_SECONDS:  # it never ends
@@ -249,9 +249,13 @@ class _Endpoint:
         self._window: Window | None = None
 
     def feed(
-        self, sequencer: Sequencer, session: PollSession, question: Question, now: int | None
+        self,
+        sequencer: Sequencer,
+        session: PollSession,
+        question: Question,
+        since: Mapping[str, int],
     ) -> Feed:
-        """What answers a question; `now` as for a `Feed`."""
+        """What answers a question; `since` as for a `Feed`."""
         if self._window is None:
             self._window = Window(sequencer.history, self._limits.total)
         reader = Reader(
@@ -262,7 +266,7 @@ class _Endpoint:
             self.context.hub.client_filters,
         )
         return Feed(
-            sequencer, question.places, reader, self._limits, self._window, sequencer.now, now
+            sequencer, question.places, reader, self._limits, self._window, sequencer.now, since
         )
 
 

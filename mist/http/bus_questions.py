@@ -13,10 +13,11 @@ from mist.errors import CommandError
 from mist.http.bodies import FORM
 from mist.http.problems import Problem
 
-__all__ = ["MAX_BODY", "MAX_CHANNELS", "Question", "read_question"]
+__all__ = ["MAX_BODY", "MAX_CHANNELS", "NOW", "Question", "read_question"]
 
 MAX_BODY: Final = 512 * 1024  # bytes: the most channels, each letter of their names escaped
 MAX_CHANNELS: Final = 1_000
+NOW: Final = -1  # a place: from now on
 
 _SEQUENCE: Final = "__seq"
 _LARGEST: Final = 2**53 - 1
@@ -51,9 +52,10 @@ def read_question(body: bytes, content_type: str) -> Question:
     if len(fields) > MAX_CHANNELS:
         raise Problem(400, "too_many_channels", f"a poll has at most {MAX_CHANNELS} channels")
     try:
-        return Question({check_channel(name): _number(fields[name], -1) for name in fields}, number)
+        places = {check_channel(name): _number(fields[name], NOW) for name in fields}
     except CommandError:
         raise Problem(400, "invalid_channel", "a channel is a tag that begins with /") from None
+    return Question(places, number)
 
 
 def _read_json(body: bytes) -> dict[str, _Value]:

@@ -112,6 +112,22 @@ async def test_now_is_now_for_other_clients_and_where_polls_are_not_numbered(ser
         assert told(answer) == [status(foo=1)]
 
 
+@pytest.mark.parametrize("gone", [True, False])
+async def test_who_ends_a_poll_before_it_has_read_it_misses_nothing(server, gone):
+    """As a page does that subscribes to one channel, and shortly after to another."""
+    await store(server, "/foo,/bar", b"long ago")
+    async with Polling(server, {"/foo": -1, "__seq": 1}) as first:
+        assert told(await first.chunk()) == [status(foo=1)]  # which the page never reads
+        await store(server, "/foo", b"1")
+        assert told(await first.chunk()) == [("/foo", "1")]  # nor that
+        if not gone:  # the server hears of the next one first
+            answer = await poll(server, {"/foo": -1, "/bar": -1, "__seq": 2})
+    if gone:
+        await until(lambda: not server.hub.broker.tag_sets())
+        answer = await poll(server, {"/foo": -1, "/bar": -1, "__seq": 2})
+    assert told(answer) == [("/foo", "1"), status(bar=1)]
+
+
 async def test_what_is_read_for_another_channel_from_before_now_is_not_told(server):
     await store(server, "/foo", b"1")
     await store(server, "/bar", b"long ago")
