@@ -272,6 +272,8 @@ class _Connection:
                 if not data:
                     await transport.turns.leave()
                     return None
+                if not self._live:  # thousands may begin in one moment
+                    await transport.turns.begin(late=True)
                 self.reader.receive_data(data)
                 head = self.reader.next_head()
         finally:
@@ -303,7 +305,8 @@ class _Connection:
                 return False
         scope = exchange.scope(state, tls=tls)
         try:
-            await transport.turns.begin(late=not self._live)
+            if self._live:
+                await transport.turns.begin()
             await transport.app(scope, exchange.receive, exchange.send)
             self._live = True
         except Exception as error:

@@ -25,6 +25,7 @@ from mist.http.problems import Problem, answer_of, mistake
 from mist.http.rates import Rates
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.handshake import Origins
+from mist.turns import Account, Turns
 from tests.http.client import Client
 
 LISTEN = Listen("http", "127.0.0.1", 8080)
@@ -781,3 +782,48 @@ async def test_where_the_server_ends_at_once_no_reader_can_keep_it(
         started = trio.current_time()
         nursery.cancel_scope.cancel()
     assert trio.current_time() - started < 5
+
+
+# newcomers
+
+
+class HeldTurns(Turns):
+    """Turns that late ones wait for until they are let in; notes who asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let_in = trio.Event()
+        self.asked: list[str] = []
+
+    async def begin(self, account: Account | None = None, *, late: bool = False) -> float:
+        self.asked.append("late" if late else "live")
+        if late:
+            await self.let_in.wait()
+        return self.now
+
+
+@pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n" + HOST + b"\r\n", b"no request\r\n\r\n"])
+async def test_what_a_newcomer_sends_is_not_looked_at_before_it_has_its_turn(
+    autojump_clock: MockClock, endpoint: Endpoint, sent: bytes
+) -> None:
+    endpoint.transport.turns = turns = HeldTurns()
+    client = endpoint.connect()
+    await client.connection.send_all(sent)
+    with trio.move_on_after(5):
+        raise AssertionError(await client.receive_some())
+    turns.let_in.set()
+    assert (await client.receive_some()).startswith(b"HTTP/1.1 ")
+    await client.connection.aclose()
+
+
+async def test_who_has_had_an_answer_comes_late_no_more(
+    autojump_clock: MockClock, endpoint: Endpoint
+) -> None:
+    endpoint.transport.turns = turns = HeldTurns()
+    turns.let_in.set()
+    client = endpoint.connect()
+    for _ in range(3):
+        response = await client.request("GET", "/")
+        assert response.status == 200
+    assert turns.asked == ["late", "live", "live"]
+    await client.connection.aclose()
