@@ -672,6 +672,30 @@ async def test_small_blocks_are_joined(url):
         assert await history.verify() == []
 
 
+async def test_joining_does_not_wait_for_the_disk_but_appends_do(url, path):
+    statements = []
+    async with await open_history(url, durability=Durability.POWER) as history:
+        connection = history._access.executor._files.writer._connection
+        for number in range(40):
+            await history.append([one("a", str(number), publisher=f"p{number}", time=number)])
+        connection.set_trace_callback(statements.append)
+        await compact(history)
+        joining = statements.index("PRAGMA synchronous = 1")
+        assert statements.index("BEGIN IMMEDIATE") == joining + 1
+        assert statements[statements.index("COMMIT") + 1] == "PRAGMA synchronous = 2"
+        connection.set_trace_callback(None)
+        assert connection.execute("PRAGMA synchronous").fetchall() == [(2,)]
+        run_sql(
+            path,
+            "CREATE TRIGGER no BEFORE DELETE ON block BEGIN SELECT RAISE(ABORT, 'no'); END",
+        )
+        for number in range(40):
+            await history.append([one("a", str(number), publisher=f"p{number}", time=number)])
+        with pytest.raises(HistoryUnavailable):
+            await compact(history)
+        assert connection.execute("PRAGMA synchronous").fetchall() == [(2,)]
+
+
 async def sizes(history, path):
     """Bytes of each block's messages, in KiB, once nothing is left to be joined."""
     await compact(history)

@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
+from typing import Final
 
 import attrs
 import msgspec
@@ -39,10 +40,14 @@ from mist.history.sqlite.removals import (
     put_removed,
     put_reset,
 )
-from mist.history.sqlite.rows import insert
+from mist.history.sqlite.rows import fetch, insert
 from mist.sqlite import transaction
 
 __all__ = ["BlockWriter"]
+
+_NORMAL: Final = (
+    1  # of SQLite's `synchronous`: no commit waits for the disk, none gets out of order
+)
 
 
 class BlockWriter(BlockReader):
@@ -144,7 +149,8 @@ class BlockWriter(BlockReader):
         self._check_file()
         execute = self._connection.execute
         self._wal_usage.written += sum(row.head.size for row in change.put)
-        with translated(), self._wiping(change.wipe), transaction(self._connection):
+        lazily = self._lazily(change.state is None)
+        with translated(), self._wiping(change.wipe), lazily, transaction(self._connection):
             # Lists are passed as one parameter: an append is waiting, and statements add up.
             if change.remove:
                 if change.state is not None and self._are_removals_noted():
@@ -218,6 +224,23 @@ class BlockWriter(BlockReader):
             self._connection.execute(
                 "INSERT OR REPLACE INTO erasure (id, upto) VALUES (1, ?)", (erased,)
             )
+
+    @contextmanager
+    def _lazily(self, is_lazy: bool) -> Iterator[None]:
+        """Have a transaction not wait for the disk, if that is true; the next append does.
+
+        Blocks that were joined hold what those before did. Where that is lost with the machine's
+        power, these are still there; and while it is written, all who publish would wait.
+        """
+        ((synchronous,),) = fetch(self._connection, "PRAGMA synchronous")
+        if not is_lazy or synchronous <= _NORMAL:
+            yield
+            return
+        self._connection.execute(f"PRAGMA synchronous = {_NORMAL}")
+        try:
+            yield
+        finally:
+            self._connection.execute(f"PRAGMA synchronous = {synchronous}")
 
     @contextmanager
     def _wiping(self, wipe: bool) -> Iterator[None]:
