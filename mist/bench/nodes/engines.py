@@ -24,6 +24,7 @@ _PORTS: Final = (12_000, 22_000)  # below those that the kernel gives out
 _START: Final = 60.0  # seconds until a server answers; a killed one may have much to read
 _END: Final = 20.0  # seconds until a killed one is gone
 _POLL: Final = 0.005  # seconds
+_LOOKS: Final = 10  # at processes, of which some may end meanwhile
 _USED: Final = slice(11, 15)  # utime, stime, cutime, cstime in /proc, counted from the state on
 
 
@@ -125,12 +126,12 @@ class EngineServer(ABC):
         """
         if self._process is None:
             return None
-        own = self._process.pid
-        try:
-            ticks = sum(_ticks(each) for each in _with_children(own))
-        except OSError:
-            return None
-        return ticks / os.sysconf("SC_CLK_TCK")
+        for _ in range(_LOOKS):
+            # A child that ends between two looks is among those that have ended at the next one.
+            with suppress(OSError):
+                ticks = sum(_ticks(each) for each in _with_children(self._process.pid))
+                return ticks / os.sysconf("SC_CLK_TCK")
+        return None
 
     def __enter__(self) -> "EngineServer":
         return self

@@ -1,6 +1,7 @@
 """Nodes on an engine: what is measured, on real servers, and how it is said."""
 
 import socket
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from mist.bench.cell import Cell
 from mist.bench.errors import BenchError
-from mist.bench.nodes import cells
+from mist.bench.nodes import cells, engines
 from mist.bench.nodes.cells import nodes_cells
 from mist.bench.nodes.engines import HOST, EngineServer
 from mist.bench.nodes.figure import Measured, NodesFigure
@@ -111,6 +112,25 @@ def test_a_postgres_that_was_killed_has_what_it_had() -> None:
         with psycopg.connect(server.url().partition("?")[0]) as connection:
             assert connection.execute("SELECT n FROM a").fetchall() == [(17,)]
         assert server.cpu() is not None
+
+
+def test_a_process_that_ends_while_cpu_is_counted_does_not_hide_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    find_redis("system")
+    with RedisServer(None, "always") as server:
+        server.start()
+        found = engines._with_children
+        gone = [True, True, False]
+        with subprocess.Popen(["true"]) as ended:
+            pass
+
+        def with_children(pid: int) -> list[int]:
+            return [*found(pid), *([ended.pid] if gone and gone.pop(0) else [])]
+
+        monkeypatch.setattr(engines, "_with_children", with_children)
+        assert server.cpu() is not None
+        assert gone == []
 
 
 def test_an_engine_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
