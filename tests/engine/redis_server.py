@@ -112,6 +112,15 @@ class RedisServer:
         assert self._popen is not None
         self._popen.send_signal(number)
 
+    def set_fsync(self, policy: str) -> None:
+        """Set `appendfsync`, now and whenever it is started again.
+
+        By default (`everysec`) a crash may take back what was acknowledged: while the disk is busy
+        with what was written before, the server doesn't write to its file for up to two seconds.
+        """
+        self.options += ["--appendfsync", policy]
+        self.ask("CONFIG", "SET", "appendfsync", policy)
+
     def kill(self) -> None:
         """As a crash does it."""
         if self._popen is not None and self._popen.poll() is None:

@@ -20,8 +20,7 @@ from tests.waiting import until
 @pytest.fixture(autouse=True)
 def durable(redis: RedisServer) -> None:
     """What it has acknowledged is in its file, also where a sync takes long."""
-    redis.options += ["--appendfsync", "always"]
-    redis.ask("CONFIG", "SET", "appendfsync", "always")
+    redis.set_fsync("always")
 
 
 async def beating(open_on: Open, *names: str) -> list[RedisEngine]:

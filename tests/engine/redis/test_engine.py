@@ -345,6 +345,7 @@ async def test_another_process_is_asked_for_the_last_record_first(
     engine: RedisEngine, open_on: Open, redis: RedisServer
 ) -> None:
     """A server that comes back with an older file, and was written to before this node asked."""
+    redis.set_fsync("always")
     epoch = await fill(engine, 3)
     redis.kill()
     shutil.copytree(redis.folder, redis.folder.with_name("older"))
@@ -389,8 +390,7 @@ async def kill_under_load(
     engine: Engine, reader: Engine, redis: RedisServer, policy: str, times: int
 ) -> None:
     """Append and read while the server is killed and started; each record is there once."""
-    redis.options += ["--appendfsync", policy]
-    redis.ask("CONFIG", "SET", "appendfsync", policy)
+    redis.set_fsync(policy)
     epoch = (await engine.enter("n")).epoch
     acknowledged: list[Placed] = []
     read: list[tuple[int, bytes]] = []

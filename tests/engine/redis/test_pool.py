@@ -104,6 +104,7 @@ async def test_connections_that_are_cut_are_not_noticed(
 async def test_a_server_that_is_started_again_is_found_again(
     engine: RedisEngine, redis: RedisServer
 ) -> None:
+    redis.set_fsync("always")
     epoch = await fill(engine, 3)
     redis.kill()
     for _ in range(5):

@@ -352,6 +352,7 @@ async def test_a_server_that_has_lost_writes_is_followed_where_it_is(
     open_tokens_on: Open, redis: RedisServer, nursery: trio.Nursery
 ) -> None:
     """As a replica that was behind and took over."""
+    redis.set_fsync("always")
     registry = await SharedRegistry.open(await open_tokens_on(**QUICK), KEY)
     nursery.start_soon(registry.run)
     await registry.execute([Register("t", frozenset("a"))])
