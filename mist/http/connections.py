@@ -70,7 +70,8 @@ class HttpTransport:
         max_header: bytes of a request's line and headers.
         handshake_seconds: for TLS.
         idle_seconds: for a request's line and headers to be there, counted from the
-            connection's beginning, or from the response before; `sweep` sees to it.
+            connection's beginning, or from the response before, and once more where its first
+            one had to wait for a turn; `sweep` sees to it.
     """
 
     def __init__(
@@ -265,6 +266,7 @@ class _Connection:
             await trio.lowlevel.checkpoint()  # others have their turn between two of a pipeline
             return head
         transport, scope = self._transport, self._scope
+        has_turn = self._live
         transport.waiting[scope] = trio.current_time() + transport.idle_seconds
         try:
             while head is None:
@@ -272,12 +274,16 @@ class _Connection:
                 if not data:
                     await transport.turns.leave()
                     return None
-                if not self._live:  # thousands may begin in one moment
+                if not has_turn and transport.turns.over:  # thousands may begin in one moment
+                    # It is not the peer who is waited for, so it has as long again.
+                    del transport.waiting[scope]
                     await transport.turns.begin(late=True)
+                    transport.waiting[scope] = trio.current_time() + transport.idle_seconds
+                has_turn = True
                 self.reader.receive_data(data)
                 head = self.reader.next_head()
         finally:
-            del transport.waiting[scope]
+            transport.waiting.pop(scope, None)
         return None if scope.cancel_called else head
 
     async def _answer(self, head: RequestHead) -> bool:
