@@ -45,9 +45,8 @@ from mist.sqlite import transaction
 
 __all__ = ["BlockWriter"]
 
-_NORMAL: Final = (
-    1  # of SQLite's `synchronous`: no commit waits for the disk, none gets out of order
-)
+# Of SQLite's `synchronous`: no commit waits for the disk, and none overtakes another.
+_NORMAL: Final = 1
 
 
 class BlockWriter(BlockReader):
