@@ -148,8 +148,12 @@ class BlockWriter(BlockReader):
         self._check_file()
         execute = self._connection.execute
         self._wal_usage.written += sum(row.head.size for row in change.put)
-        lazily = self._lazily(change.state is None)
-        with translated(), self._wiping(change.wipe), lazily, transaction(self._connection):
+        with (
+            translated(),
+            self._wiping(change.wipe),
+            self._lazily(change.state is None),
+            transaction(self._connection),
+        ):
             # Lists are passed as one parameter: an append is waiting, and statements add up.
             if change.remove:
                 if change.state is not None and self._are_removals_noted():
@@ -231,8 +235,11 @@ class BlockWriter(BlockReader):
         Blocks that were joined hold what those before did. Where that is lost with the machine's
         power, these are still there; and while it is written, all who publish would wait.
         """
+        if not is_lazy:
+            yield
+            return
         ((synchronous,),) = fetch(self._connection, "PRAGMA synchronous")
-        if not is_lazy or synchronous <= _NORMAL:
+        if synchronous <= _NORMAL:
             yield
             return
         self._connection.execute(f"PRAGMA synchronous = {_NORMAL}")
