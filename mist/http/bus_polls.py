@@ -95,8 +95,8 @@ class Polls:
         self._clock = clock
         self._open: dict[Client, OpenPoll] = {}
         self._ended: dict[Client, _Ended] = {}  # the one that ended last at the end
-        self._unread: deque[_Ended] = deque()  # likewise
-        self._channels = 0  # of those
+        self._unread: deque[_Ended] = deque()  # those with unread channels, in the same order
+        self._channels = 0  # unread ones of all of these
 
     def since(self, client: Client, question: Question, newest: int) -> dict[str, int]:
         """What "now" means in a new poll: channels that it asks for from now on, to ids.
