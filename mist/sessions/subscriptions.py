@@ -1,4 +1,4 @@
-"""What one session is subscribed to: counted, bounded, in the order made.
+"""What one session is subscribed to: counted, bounded.
 
 Whether a token allows a subscription is decided by the session.
 """
@@ -11,6 +11,7 @@ from mist.broker.broker import Broker, Group
 from mist.broker.named_subscriptions import NamedSubscription
 from mist.broker.outbox import Outbox
 from mist.errors import NotSubscribed, TooManySubscriptions
+from mist.index.shards import ShardedDict
 from mist.message import TagSet
 from mist.wire import WireForm
 
@@ -65,7 +66,7 @@ class SubscriptionSet:
         self._outbox = outbox
         self._max_bytes = max_bytes
         self.counted = counted
-        self._groups: dict[Group, int] = {}  # with how often
+        self._groups: ShardedDict[Group, int] = ShardedDict()  # with how often
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -76,6 +77,10 @@ class SubscriptionSet:
     def __contains__(self, tags: object) -> bool:
         """Whether exactly this tag set is subscribed to."""
         return isinstance(tags, frozenset) and self._broker.find(tags) in self._groups
+
+    def slices(self) -> Iterator[Sequence[Group]]:
+        """All groups, some thousand at a time; see `ShardedDict.slices`."""
+        return ([group for group, _ in some] for some in self._groups.slices())
 
     def charge(self, quota: Quota) -> None:
         """Count against another quota from now on."""
@@ -156,7 +161,7 @@ class SubscriptionSet:
 class NamedSubscriptionSet:
     """The named subscriptions of one session; see `mist.commands.SubscribeNamed`.
 
-    Iteration gives them in the order made.
+    Iteration gives them.
 
     Args:
         broker: where they are made.
@@ -175,13 +180,13 @@ class NamedSubscriptionSet:
         self.quota = quota
         self._broker = broker
         self._outbox = outbox
-        self._by_name: dict[bytes, NamedSubscription] = {}
+        self._by_name: ShardedDict[bytes, NamedSubscription] = ShardedDict()
 
     def __len__(self) -> int:
         return len(self._by_name)
 
     def __iter__(self) -> Iterator[NamedSubscription]:
-        return iter(self._by_name.values())
+        return self._by_name.values()
 
     def __contains__(self, name: object) -> bool:
         return name in self._by_name
@@ -225,7 +230,7 @@ class NamedSubscriptionSet:
 
     def drop(self, named: NamedSubscription) -> None:
         """End one now. Idempotent."""
-        if self._by_name.pop(named.name, None) is not None:
+        if self._by_name.pop(named.name) is not None:
             self.list_bytes -= _size(named)
             self.quota.used -= 1
             self._broker.remove_named(named)

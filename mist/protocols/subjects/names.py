@@ -7,6 +7,8 @@ subscription on which the client awaits the answer, and that an error names the 
 
 from typing import Final
 
+from mist.index.shards import ShardedDict
+
 __all__ = ["Names"]
 
 _MOST_ENDING: Final = 1_000  # that end by themselves: nobody says here when
@@ -18,9 +20,10 @@ class Names:
     __slots__ = ("_ending", "_queues", "_sids", "_subjects")
 
     def __init__(self) -> None:
-        self._subjects: dict[bytes, bytes] = {}  # by sid
-        self._sids: dict[bytes, dict[bytes, None]] = {}  # by subject, as asked for
-        self._queues: dict[bytes, str] = {}  # by sid, of those in one
+        self._subjects: ShardedDict[bytes, bytes] = ShardedDict()  # by sid
+        # By subject, as asked for: one sid, or several.
+        self._sids: ShardedDict[bytes, bytes | ShardedDict[bytes, None]] = ShardedDict()
+        self._queues: ShardedDict[bytes, str] = ShardedDict()  # by sid, of those in one
         self._ending: dict[bytes, int] = {}  # after how many messages, by sid
 
     def __len__(self) -> int:
@@ -35,21 +38,34 @@ class Names:
             self.forget(sid)
         if sid not in self._subjects:
             self._subjects[sid] = subject
-            self._sids.setdefault(subject, {})[sid] = None
+            self._file(subject, sid)
             if queue:
                 self._queues[sid] = queue
 
     def forget(self, sid: bytes) -> None:
         """A subscription has ended, or came to nothing."""
-        subject = self._subjects.pop(sid, None)
+        subject = self._subjects.pop(sid)
         if subject is None:
             return
         self._ending.pop(sid, None)
-        self._queues.pop(sid, None)
+        self._queues.pop(sid)
         sids = self._sids[subject]
-        del sids[sid]
-        if not sids:
-            del self._sids[subject]
+        if isinstance(sids, ShardedDict):
+            del sids[sid]
+            if sids:
+                return
+        del self._sids[subject]
+
+    def _file(self, subject: bytes, sid: bytes) -> None:
+        sids = self._sids.get(subject)
+        if sids is None:
+            self._sids[subject] = sid
+            return
+        if isinstance(sids, bytes):
+            several: ShardedDict[bytes, None] = ShardedDict()
+            several[sids] = None
+            self._sids[subject] = sids = several
+        sids[sid] = None
 
     def end_after(self, sid: bytes, most: int) -> None:
         """A subscription will end after so many messages."""
@@ -60,11 +76,12 @@ class Names:
 
     def queue(self, sid: bytes) -> str:
         """The queue group that a subscription is in; empty for none."""
-        return self._queues.get(sid, "")
+        return self._queues.get(sid) or ""
 
     def meant(self, name: bytes) -> list[bytes]:
         """The sids that `UNSUB name` means: the one so called, or else all of this subject."""
-        return [name] if name in self._subjects else list(self._sids.get(name, (name,)))
+        sids = None if name in self._subjects else self._sids.get(name)
+        return [*sids] if isinstance(sids, ShardedDict) else [name if sids is None else sids]
 
     def awaiting(self, reply: bytes) -> bytes | None:
         """The sid of a subscription to a subject that answers go to, None where there is none.
@@ -79,7 +96,7 @@ class Names:
         while sids is None and tokens:
             tokens.pop()
             sids = self._sids.get(b".".join([*tokens, b">"]))
-        return None if sids is None else next(iter(sids))
+        return next(iter(sids)) if isinstance(sids, ShardedDict) else sids
 
     def is_last(self, sid: bytes) -> bool:
         """Whether a subscription ends with its first message."""

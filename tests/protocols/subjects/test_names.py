@@ -55,3 +55,15 @@ def test_what_is_forgotten_leaves_nothing() -> None:
     assert not names._sids
     assert not names._ending
     assert not names._queues
+
+
+def test_one_sid_of_a_subject_and_several_are_alike() -> None:
+    names = named((b"1", b"a"), (b"2", b"a"), (b"3", b"b"))
+    assert names.meant(b"a") == [b"1", b"2"]
+    assert names.meant(b"b") == [b"3"]
+    assert names.awaiting(b"a") == b"1"
+    names.forget(b"1")
+    assert names.meant(b"a") == [b"2"]
+    names.forget(b"2")
+    assert names.awaiting(b"a") is None
+    assert names.meant(b"a") == [b"a"]
