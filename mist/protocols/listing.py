@@ -2,13 +2,20 @@
 million, in steps."""
 
 from collections.abc import Generator, Sequence
-from typing import Final, TypeVar
+from typing import AnyStr, Final, TypeVar
 
 import msgspec
 
 from mist.wire import TagList
 
-__all__ = ["columns_as_json", "finished", "has_escapes", "tag_lists_as_json", "tags_as_json"]
+__all__ = [
+    "columns_as_json",
+    "finished",
+    "has_escapes",
+    "joined",
+    "tag_lists_as_json",
+    "tags_as_json",
+]
 
 T = TypeVar("T")
 
@@ -16,6 +23,7 @@ _ESCAPED: Final = bytes(range(0x20)) + b'"\\'
 _encode_lines: Final = msgspec.json.Encoder().encode_lines
 
 _STEP: Final = 1_000  # tag lists, some 1 ms
+_JOINED: Final = 10_000  # that are joined in a step
 
 
 def tags_as_json(tag_list: TagList) -> bytes:
@@ -72,6 +80,16 @@ def tag_lists_as_json(tag_lists: Sequence[bytes]) -> Generator[None, None, msgsp
         lists = [each.decode().split(",") for each in tag_lists[start : start + _STEP]]
         pieces.append(msgspec.json.encode(lists)[1:-1])
     return msgspec.Raw(b"[%b]" % b",".join(pieces))
+
+
+def joined(separator: AnyStr, items: Sequence[AnyStr]) -> Generator[None, None, AnyStr]:
+    """`separator.join(items)`, in steps."""
+    pieces = []
+    for start in range(0, len(items), _JOINED):
+        if start:
+            yield
+        pieces.append(separator.join(items[start : start + _JOINED]))
+    return separator.join(pieces)
 
 
 def finished(steps: Generator[object, None, T]) -> T:

@@ -31,16 +31,15 @@ Listing = Generator[None, None, bytes | None]
 def list_subscriptions(
     subscriptions: SubscriptionSet, outbox: Outbox, protocol: Protocol, command: Command
 ) -> Listing:
-    """A session's subscriptions, as they are when this begins."""
+    """A session's subscriptions; of one that ends meanwhile it may say so or not."""
     # Checked before it is built: a list that can't be queued shouldn't be built either.
     if not outbox.has_room_for_reply(subscriptions.list_bytes + _BETWEEN * len(subscriptions)):
         return None
     tag_lists: list[bytes] = []
-    groups = iter(list(subscriptions))
-    while some := [group.tag_list for group in islice(groups, _STEP)]:
+    for groups in subscriptions.slices():
         if tag_lists:
             yield
-        tag_lists += some
+        tag_lists += [group.tag_list for group in groups]
     return (yield from protocol.reply_in_steps(command, Subscriptions(tag_lists)))
 
 

@@ -50,7 +50,7 @@ from mist.protocols.json.requests import (
     read_many,
     read_similar,
 )
-from mist.protocols.listing import finished, tag_lists_as_json
+from mist.protocols.listing import finished, joined, tag_lists_as_json
 from mist.protocols.presence_forms import Told, as_fields, formed
 from mist.replies import (
     Connections,
@@ -157,12 +157,10 @@ class JsonDialect(Protocol):
                 return self._answer(name, data="pong")
             case Done():
                 return b""
-            case Subscriptions(tag_lists):
-                return finished(self._listed(name, tag_lists))
+            case Subscriptions() | SortedTags():
+                return finished(self._listed(name, reply))
             case Tags(tags) if isinstance(command, TokenCommand):
                 return self._answer(name, sorted(tags))
-            case SortedTags(tags):
-                return self._answer(name, data=" ".join(tags))
             case Connections(connected, lifetime):
                 text = f"Lifetime  connections: {lifetime}\nSubscribers connected: {connected}"
                 return self._answer(name, data=text)
@@ -172,13 +170,18 @@ class JsonDialect(Protocol):
                 raise AssertionError(f"no object for {reply!r}")
 
     def reply_in_steps(self, command: Command, reply: Reply) -> Generator[None, None, bytes]:
-        if isinstance(reply, Subscriptions):
-            return (yield from self._listed(NAMES.get(type(command)), reply.tag_lists))
+        if isinstance(reply, Subscriptions | SortedTags):
+            return (yield from self._listed(NAMES.get(type(command)), reply))
         return self.reply(command, reply)
 
-    def _listed(self, name: str | None, tag_lists: Sequence[bytes]) -> Generator[None, None, bytes]:
+    def _listed(
+        self, name: str | None, listed: Subscriptions | SortedTags
+    ) -> Generator[None, None, bytes]:
+        if isinstance(listed, SortedTags):
+            return self._answer(name, data=(yield from joined(" ", listed.tags)))
+        tag_lists = listed.tag_lists
         lists = yield from tag_lists_as_json(tag_lists)
-        data = b" ".join(tag_lists).decode()
+        data = (yield from joined(b" ", tag_lists)).decode()
         return self._answer(name, data=data, subscriptions=lists if tag_lists else None)
 
     def _failed(self, command: Command, name: str | None, error: MistError) -> bytes:

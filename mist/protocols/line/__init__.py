@@ -20,7 +20,7 @@ three of its demands:
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator
 from io import BytesIO
 from typing import Final
 
@@ -39,7 +39,8 @@ from mist.message import MAX_CREDENTIAL, Limits, format_tags
 from mist.protocols import Protocol
 from mist.protocols.line.commands import parse_command
 from mist.protocols.line.forms import ESCAPED, NUMBERED, NUMBERED_ESCAPED, PLAIN
-from mist.protocols.line.lists import format_list
+from mist.protocols.line.lists import format_list, list_in_steps
+from mist.protocols.listing import finished
 from mist.protocols.presence_forms import as_lines
 from mist.replies import (
     CaughtUp,
@@ -241,13 +242,11 @@ class LineProtocol(Protocol):
                 return error_line(error)
             case Done():
                 return b"pong\n" if isinstance(command, Ping) else b""
-            case Subscriptions(tag_lists):
-                return _list(b"list", tag_lists)
+            case Subscriptions() | SortedTags():
+                return finished(self.reply_in_steps(command, reply))
             case Tags(tags) if isinstance(command, TokenCommand):
                 granted = [format_tags(tags).encode()] if tags else []
-                return _list(b"tags %b" % command.token.encode(), granted)
-            case SortedTags(tags):
-                return _list(b"listall", " ".join(tags).encode().split(b" ") if tags else [])
+                return b"tags %b %b\n" % (command.token.encode(), format_list(granted))
             case TokenAttributes(attributes) if isinstance(command, TokenCommand):
                 return b"attr %b %b\n" % (command.token.encode(), attributes.text.encode())
             case TokenShown(token):
@@ -267,6 +266,16 @@ class LineProtocol(Protocol):
             case _:
                 raise AssertionError(f"no line for {reply!r}")
 
+    def reply_in_steps(self, command: Command, reply: Reply) -> Generator[None, None, bytes]:
+        # Without items `list `, the space included, as the original has it.
+        match reply:
+            case Subscriptions(tag_lists):
+                return b"list %b\n" % (yield from list_in_steps(tag_lists))
+            case SortedTags(tags):
+                return b"listall %b\n" % (yield from list_in_steps(tags))
+            case _:
+                return self.reply(command, reply)
+
     def notice(self, notice: Reply) -> bytes:
         match notice:
             case Resumed(recovered=False, epoch=epoch, first=first):
@@ -275,11 +284,6 @@ class LineProtocol(Protocol):
                 return as_lines(notice)
             case _:
                 return b""
-
-
-def _list(word: bytes, items: Sequence[bytes]) -> bytes:
-    # Without items `list `, the space included, as the original has it.
-    return b"%b %b\n" % (word, format_list(items))
 
 
 def error_line(error: MistError) -> bytes:
