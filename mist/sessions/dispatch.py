@@ -260,14 +260,14 @@ class CommandSession(AuthenticatingSession):
             case Last():
                 return await self._newest()
             case Ids(on=on):
-                self._send_ids(on)
+                await self._send_ids(on)
                 return Done()
             case Echo(on=on):
                 self.outbox.echo = on
                 return Done()
             case Escape(on=on):
                 self.protocol.escape(on)
-                self._reshape()
+                await self._reshape()
                 return Done()
             case ListSubscriptions():
                 await self._list(
@@ -390,15 +390,25 @@ class CommandSession(AuthenticatingSession):
         newest = await sequencer.latest()
         return Newest(sequencer.epoch, newest)
 
-    def _send_ids(self, on: bool) -> None:
+    async def _send_ids(self, on: bool) -> None:
         if self.hub.sequencer is None:
             raise HistoryOff
         self.protocol.ids(on)
-        self._reshape()
+        await self._reshape()
 
-    def _reshape(self) -> None:
-        """Have deliveries come in the form that the protocol has now."""
-        self.hub.broker.reshape(self.outbox, self.protocol.form, self.subscriptions)
+    async def _reshape(self) -> None:
+        """Have deliveries come in the form that the protocol has now.
+
+        Until this returns, they come in either.
+        """
+
+        def steps() -> Iterator[None]:
+            for groups in self.subscriptions.slices():
+                self.hub.broker.reshape(self.outbox, self.protocol.form, groups)
+                yield
+
+        self.outbox.form = self.protocol.form
+        await self.hub.flush_scheduler.work(steps(), self.account, late=not self.live)
 
     async def _count_sessions(self) -> Connections:
         if self.hub.nodes is not None:

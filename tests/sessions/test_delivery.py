@@ -1,18 +1,22 @@
 """A writer's large batch: stored at once, delivered in order and in turns."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import pytest
 import trio
 import trio.testing
 
+from mist.broker.groups import Group
+from mist.broker.outbox import Outbox
 from mist.errors import HistoryUnavailable
 from mist.history import Bulk, History, Mark
 from mist.history.commits import make_blocks
 from mist.history.layout import Row
 from mist.sessions.hub import Hub
+from mist.wire import WireForm
 from tests.sessions.storing import NODES, Gate, bulk, join, numbers, sequencer_of, take
+from tests.waiting import until
 
 
 async def test_a_large_batch_is_delivered_in_order_behind_and_ahead_of_others(
@@ -171,3 +175,31 @@ async def test_a_slice_that_raises_costs_that_slice(
     assert data.splitlines() == expected
     assert sequencer_of(hub).newest == 1_000
     assert hub.broker.statistics().failures == {"delivery": 1}
+
+
+async def test_a_session_of_many_subscriptions_gets_another_form_in_steps(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subscriber, publisher = join(hub), join(hub)
+    for number in range(10_000):
+        subscriber.subscribe(frozenset({f"t{number}"}))
+    for number in range(0, 10_000, 1_000):  # what is cached has the form of before
+        await publisher.receive(b"publish t%d before\n" % number)
+    await until(lambda: subscriber.outbox.queued == 10)
+    take(subscriber)
+    reshape = hub.broker.reshape
+    most = 0
+
+    def reshape_some(outbox: Outbox, form: WireForm, groups: Sequence[Group]) -> None:
+        nonlocal most
+        most = max(most, len(groups))
+        reshape(outbox, form, groups)
+
+    monkeypatch.setattr(hub.broker, "reshape", reshape_some)
+    await subscriber.receive(b"ids on\n")
+    assert 0 < most < 500
+    for number in range(0, 10_000, 1_000):
+        await publisher.receive(b"publish t%d after\n" % number)
+    await until(lambda: subscriber.outbox.queued == 10)
+    lines = take(subscriber).splitlines()
+    assert lines == [b"message %d t%d after" % (11 + n, 1_000 * n) for n in range(10)]
