@@ -1,6 +1,7 @@
 """A session whose peer authenticates with a command: with the secret, or a token."""
 
 from enum import Enum
+from typing import Final
 
 import trio
 
@@ -15,6 +16,8 @@ from mist.sessions.publishing import PublishingSession
 from mist.sessions.token_limits import RETRY_CONNECTION
 
 __all__ = ["AuthenticatingSession", "Credential"]
+
+_MANY: Final = 100  # subscriptions; to end as many takes 1 ms
 
 
 class Credential(Enum):
@@ -69,6 +72,10 @@ class AuthenticatingSession(PublishingSession):
         credentials = self.hub.credentials
         if self._credential is not Credential.SECRET or credentials.issued:
             await credentials.prepare(command.credential, self._login)
+            record = credentials.find(command.credential, self._login)
+            if record is not None and len(self.subscriptions) > _MANY:
+                await self.narrow(record)
+                await credentials.prepare(command.credential, self._login)
             # Lookup and adoption without an await between: a revocation comes before both or
             # finds the session attached.
             record = credentials.find(command.credential, self._login)

@@ -12,7 +12,7 @@ the session calls `aclose` last.
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import ClassVar, Final, TypeVar
 
@@ -207,6 +207,19 @@ class Session:
         if presence is not None:
             presence.moved(self)
 
+    async def narrow(self, record: Record) -> None:
+        """End subscriptions that a token doesn't allow and say so, in steps: `adopt` finds none."""
+
+        def steps() -> Iterator[None]:
+            for groups in self.subscriptions.slices():
+                for group in groups:
+                    if not self._allows(record, tags := group.tags):
+                        self.subscriptions.drop(group)
+                        self.outbox.reply(self._notify(Revoked(tags)))
+                    yield
+
+        await self.hub.flush_scheduler.work(steps(), self.account, late=not self.live)
+
     def _take(self, record: Record) -> None:
         """Have a record from now on, with its expiry and its limits."""
         before, self.record = self.record, record
@@ -352,10 +365,14 @@ class Session:
 
     def is_granted(self, tags: TagSet) -> bool:
         """Whether this session may subscribe to a tag set."""
-        if self.record is None:
+        return self.record is None or self._allows(self.record, tags)
+
+    def _allows(self, record: Record, tags: TagSet) -> bool:
+        """Whether a token allows a tag set, or the answer about this session's token did."""
+        if record.grant.permits(tags, strict=self.hub.hub_limits.strict_grants):
             return True
-        granted = self.record.grant.permits(tags, strict=self.hub.hub_limits.strict_grants)
-        return granted or (self.allowed is not None and tags in self.allowed)
+        own = self.record is not None and self.record.id == record.id
+        return own and self.allowed is not None and tags in self.allowed
 
     @property
     def _room(self) -> int:

@@ -149,9 +149,10 @@ class SubscriptionSet:
             self.remove(tags)
 
     def drop(self, group: Group) -> None:
-        """End a subscription, however often it was made."""
+        """End a subscription, however often it was made. Idempotent."""
+        if self._groups.pop(group) is None:
+            return
         self._outbox.let_go()  # what is held may have been for this one
-        del self._groups[group]
         self.quota.used -= 1
         self.version += 1
         self.list_bytes -= len(group.tag_list)

@@ -7,15 +7,18 @@ import trio
 import trio.testing
 
 from mist.auth.opening import open_registry
+from mist.auth.record import Record
 from mist.broker.outbox import OutboxLimits
-from mist.commands import AddTags, Register, RemoveTags, Subscribe, Unregister
+from mist.commands import AddTags, Auth, Register, RemoveTags, Subscribe, Unregister
 from mist.errors import EmptyTag, InvalidTag
 from mist.history.opening import open_history
 from mist.protocols.frames import FrameProtocol
 from mist.protocols.line import LineProtocol
 from mist.sessions.authenticating import Credential
 from mist.sessions.dispatch import CommandSession
+from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.hub import Hub, HubLimits
+from mist.turns import Turns
 from tests.sessions.storing import sequence
 
 AB = frozenset("ab")
@@ -274,3 +277,35 @@ async def test_what_is_queued_for_a_revoked_token_is_gone() -> None:
     assert session.ended is not None
     assert session.outbox.statistics().gone == 100
     assert session.outbox.size == 0
+
+
+async def test_another_token_that_allows_less_ends_many_subscriptions_in_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hub = await make_hub()
+    tags = [f"x{number}" for number in range(200)]
+    wide, narrow = frozenset({"n", *tags}), frozenset({"n"})
+    await hub.registry.execute([Register("wide", wide), Register("narrow", narrow)])
+    session = await browser(hub, "wide", narrow, *(frozenset({each}) for each in tags))
+    assert len(session.subscriptions) == 201
+    rests = 0
+    kept: list[int] = []
+
+    async def rest(*_: object, **__: object) -> None:
+        nonlocal rests
+        rests += 1
+
+    def adopt(self: CommandSession, record: Record) -> None:
+        kept.append(len(session.subscriptions))
+        plain(self, record)
+
+    plain = CommandSession.adopt
+    monkeypatch.setattr(CommandSession, "adopt", adopt)
+    monkeypatch.setattr(FlushScheduler, "rest", rest)
+    monkeypatch.setattr(Turns, "spent", lambda turns, began: True)
+    await session.dispatch(Auth("narrow"))
+    assert kept == [1]
+    assert rests >= 200
+    assert session.ended is None
+    assert [*session.subscriptions.tag_sets()] == [narrow]
+    assert session.outbox.peek().count(b"revoked") == 200
