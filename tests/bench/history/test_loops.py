@@ -73,9 +73,11 @@ def test_the_loop_is_saturated_while_the_block_lasts_and_no_longer() -> None:
 
 def test_other_tasks_run_beside_and_end_with_the_block() -> None:
     seen = []
+    begun = trio.Event()
 
     async def task() -> None:
         seen.append("begun")
+        begun.set()
         try:
             await trio.sleep_forever()
         finally:
@@ -83,7 +85,7 @@ def test_other_tasks_run_beside_and_end_with_the_block() -> None:
 
     async def block() -> None:
         async with beside(True, task):
-            await trio.sleep(0.001)
+            await begun.wait()
             seen.append("block")
 
     run(block)
