@@ -13,7 +13,7 @@ from mist.protocols import Protocol
 from mist.protocols.json import JsonProtocol
 from mist.protocols.json.frames import JsonFrameProtocol
 from mist.protocols.line import LineProtocol
-from mist.protocols.line.lists import format_list, unwrapped
+from mist.protocols.line.lists import format_list, list_in_steps, unwrapped
 from mist.protocols.listing import joined, tags_as_json
 from mist.replies import SortedTags, Subscriptions
 from mist.wire import TagList
@@ -66,7 +66,8 @@ def test_long_lists_take_steps_and_are_the_same(
 def test_braces_are_told_apart_however_long_the_list(number: int) -> None:
     braced = [b"{%d}" % each for each in range(number)]
     for items in (braced, [*braced, b"x"], [b"x", *braced]):
-        line = format_list(items)
+        _, line = _run(list_in_steps(items))
+        assert line == format_list(items)
         assert list(unwrapped(line.split(b" "))) == items
         assert line.startswith(b"{{") == (items is braced)
 

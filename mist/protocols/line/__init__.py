@@ -20,7 +20,7 @@ three of its demands:
 """
 
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from io import BytesIO
 from typing import Final
 
@@ -40,7 +40,6 @@ from mist.protocols import Protocol
 from mist.protocols.line.commands import parse_command
 from mist.protocols.line.forms import ESCAPED, NUMBERED, NUMBERED_ESCAPED, PLAIN
 from mist.protocols.line.lists import format_list, list_in_steps
-from mist.protocols.listing import finished
 from mist.protocols.presence_forms import as_lines
 from mist.replies import (
     CaughtUp,
@@ -242,8 +241,10 @@ class LineProtocol(Protocol):
                 return error_line(error)
             case Done():
                 return b"pong\n" if isinstance(command, Ping) else b""
-            case Subscriptions() | SortedTags():
-                return finished(self.reply_in_steps(command, reply))
+            case Subscriptions(tag_lists):
+                return _list(b"list", tag_lists)
+            case SortedTags(tags):
+                return _list(b"listall", [tag.encode() for tag in tags])
             case Tags(tags) if isinstance(command, TokenCommand):
                 granted = [format_tags(tags).encode()] if tags else []
                 return b"tags %b %b\n" % (command.token.encode(), format_list(granted))
@@ -267,12 +268,11 @@ class LineProtocol(Protocol):
                 raise AssertionError(f"no line for {reply!r}")
 
     def reply_in_steps(self, command: Command, reply: Reply) -> Generator[None, None, bytes]:
-        # Without items `list `, the space included, as the original has it.
         match reply:
             case Subscriptions(tag_lists):
-                return b"list %b\n" % (yield from list_in_steps(tag_lists))
+                return _line(b"list", (yield from list_in_steps(tag_lists)))
             case SortedTags(tags):
-                return b"listall %b\n" % (yield from list_in_steps(tags))
+                return _line(b"listall", (yield from list_in_steps(tags)))
             case _:
                 return self.reply(command, reply)
 
@@ -284,6 +284,15 @@ class LineProtocol(Protocol):
                 return as_lines(notice)
             case _:
                 return b""
+
+
+def _list(word: bytes, items: Sequence[bytes]) -> bytes:
+    return _line(word, format_list(items))
+
+
+def _line(word: bytes, items: bytes) -> bytes:
+    # Without items `list `, the space included, as the original has it.
+    return b"%b %b\n" % (word, items)
 
 
 def error_line(error: MistError) -> bytes:
