@@ -66,7 +66,7 @@ def test_long_lists_take_steps_and_are_the_same(
 def test_braces_are_told_apart_however_long_the_list(number: int) -> None:
     braced = [b"{%d}" % each for each in range(number)]
     for items in (braced, [*braced, b"x"], [b"x", *braced]):
-        _, line = _run(list_in_steps(items))
+        _, line = _run(list_in_steps(b" ", items))
         assert line == format_list(items)
         assert list(unwrapped(line.split(b" "))) == items
         assert line.startswith(b"{{") == (items is braced)

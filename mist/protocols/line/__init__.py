@@ -270,9 +270,9 @@ class LineProtocol(Protocol):
     def reply_in_steps(self, command: Command, reply: Reply) -> Generator[None, None, bytes]:
         match reply:
             case Subscriptions(tag_lists):
-                return _line(b"list", (yield from list_in_steps(tag_lists)))
+                return _line(b"list", (yield from list_in_steps(b" ", tag_lists)))
             case SortedTags(tags):
-                return _line(b"listall", (yield from list_in_steps(tags)))
+                return _line(b"listall", (yield from list_in_steps(" ", tags)))
             case _:
                 return self.reply(command, reply)
 

@@ -10,7 +10,7 @@ pair around each, so that reading gives back what was written:
 """
 
 from collections.abc import Generator, Sequence
-from typing import Final
+from typing import AnyStr, Final
 
 __all__ = ["format_list", "list_in_steps", "unwrapped"]
 
@@ -24,25 +24,27 @@ def format_list(items: Sequence[bytes]) -> bytes:
     return b" ".join(items)
 
 
-def list_in_steps(items: Sequence[bytes] | Sequence[str]) -> Generator[None, None, bytes]:
-    """As `format_list`, in steps: there may be a million."""
-    pieces: list[list[bytes]] = []
+def list_in_steps(separator: AnyStr, items: Sequence[AnyStr]) -> Generator[None, None, bytes]:
+    """As `format_list`, in steps: there may be a million.
+
+    Args:
+        separator: a space, of the items' type.
+    """
+    pieces: list[bytes] = []  # and no item: to free a million would be a long step, too
     braced = True
     for start in range(0, len(items), _STEP):
         if start:
             yield
-        some = [
-            item if isinstance(item, bytes) else item.encode()
-            for item in items[start : start + _STEP]
-        ]
-        braced = braced and _all_braced(some)
-        pieces.append(some)
-    fields: list[bytes] = []
-    for some in pieces:
-        if fields:
-            yield
-        fields.append(b" ".join([b"{%b}" % item for item in some] if braced else some))
-    return b" ".join(fields)
+        text = separator.join(items[start : start + _STEP])
+        piece = text if isinstance(text, bytes) else text.encode()
+        braced = braced and piece.startswith(b"{") and _all_braced(piece.split(b" "))
+        pieces.append(piece)
+    if braced:
+        for number, piece in enumerate(pieces):
+            if number:
+                yield
+            pieces[number] = b"{%b}" % piece.replace(b" ", b"} {")
+    return b" ".join(pieces)
 
 
 def unwrapped(items: Sequence[bytes]) -> Sequence[bytes]:
