@@ -247,7 +247,7 @@ class LineProtocol(Protocol):
                 return _list(b"listall", [tag.encode() for tag in tags])
             case Tags(tags) if isinstance(command, TokenCommand):
                 granted = [format_tags(tags).encode()] if tags else []
-                return b"tags %b %b\n" % (command.token.encode(), format_list(granted))
+                return _list(b"tags %b" % command.token.encode(), granted)
             case TokenAttributes(attributes) if isinstance(command, TokenCommand):
                 return b"attr %b %b\n" % (command.token.encode(), attributes.text.encode())
             case TokenShown(token):
