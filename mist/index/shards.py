@@ -19,7 +19,6 @@ __all__ = ["MASK", "ShardedDict", "Table", "make_table"]
 
 K = TypeVar("K")
 V = TypeVar("V")
-D = TypeVar("D")
 
 MASK: Final = 255  # one less than the number of shards, which is a power of two
 _FLAT: Final = 8_192  # keys in one dict; to shard them takes 1 ms
@@ -87,14 +86,14 @@ class ShardedDict(Generic[K, V]):
         for shard in self._shards:
             yield from shard.values()
 
-    def slices(self) -> Iterator[list[tuple[K, V]]]:
-        """All keys with their values, some thousand at a time, between which others may change.
+    def slices(self) -> Iterator[list[K]]:
+        """All keys, some thousand at a time, between which others may come and go.
 
         What comes or goes meanwhile may be among them or not.
         """
         for shard in self._shards:
             if shard:
-                yield list(shard.items())
+                yield list(shard)
 
     def _shard(self, key: object) -> dict[K, V]:
         shards = self._shards
@@ -109,4 +108,4 @@ class ShardedDict(Generic[K, V]):
 
 def _place(key: object) -> int:
     number = hash(key)
-    return (number ^ number >> 8) & MASK  # an address alone is odd in its last bits
+    return (number ^ number >> 8) & MASK  # addresses of one kind share their last bits

@@ -80,7 +80,7 @@ class SubscriptionSet:
 
     def slices(self) -> Iterator[Sequence[Group]]:
         """All groups, some thousand at a time; see `ShardedDict.slices`."""
-        return ([group for group, _ in some] for some in self._groups.slices())
+        return self._groups.slices()
 
     def charge(self, quota: Quota) -> None:
         """Count against another quota from now on."""
@@ -162,7 +162,7 @@ class SubscriptionSet:
 class NamedSubscriptionSet:
     """The named subscriptions of one session; see `mist.commands.SubscribeNamed`.
 
-    Iteration gives them.
+    Iteration gives them; see `ShardedDict`.
 
     Args:
         broker: where they are made.
