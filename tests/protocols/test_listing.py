@@ -1,7 +1,5 @@
 """Lists: as JSON what a JSON library writes, and long ones in steps."""
 
-from collections.abc import Generator
-
 import msgspec
 import pytest
 from hypothesis import given
@@ -18,6 +16,7 @@ from mist.protocols.listing import joined, tags_as_json
 from mist.replies import SortedTags, Subscriptions
 from mist.wire import TagList
 from tests.broker.test_projection import lists
+from tests.steps import run
 
 
 @pytest.mark.parametrize("tags", ["a", "a,b", 'a"b,c', "a\\b", "Ä,\u2028,中", "a\x85b"])
@@ -36,16 +35,6 @@ def test_any_valid_tags_are_the_array_that_a_library_writes(written: str) -> Non
     assert TagList(None, found.canonical).tags == found.tags
 
 
-def _run(steps: Generator[None, None, bytes]) -> tuple[int, bytes]:
-    count = 0
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return count, end.value
-        count += 1
-
-
 @pytest.mark.parametrize("protocol", [LineProtocol, JsonProtocol, JsonFrameProtocol])
 def test_long_lists_take_steps_and_are_the_same(
     protocol: type[LineProtocol | JsonProtocol | JsonFrameProtocol],
@@ -56,7 +45,7 @@ def test_long_lists_take_steps_and_are_the_same(
         (ListTags(), SortedTags(tags)),
         (ListSubscriptions(), Subscriptions([tag.encode() for tag in tags])),
     ):
-        count, wire = _run(dialect.reply_in_steps(command, reply))
+        count, wire = run(dialect.reply_in_steps(command, reply))
         assert count >= 9
         assert wire == dialect.reply(command, reply)
         assert wire.count(b"t0") >= len(tags)
@@ -66,7 +55,7 @@ def test_long_lists_take_steps_and_are_the_same(
 def test_braces_are_told_apart_however_long_the_list(number: int) -> None:
     braced = [b"{%d}" % each for each in range(number)]
     for items in (braced, [*braced, b"x"], [b"x", *braced]):
-        _, line = _run(list_in_steps(b" ", items))
+        _, line = run(list_in_steps(b" ", items))
         assert line == format_list(items)
         assert list(unwrapped(line.split(b" "))) == items
         assert line.startswith(b"{{") == (items is braced)

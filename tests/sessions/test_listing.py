@@ -14,8 +14,9 @@ from mist.protocols.json import JsonProtocol
 from mist.protocols.json.frames import JsonFrameProtocol
 from mist.protocols.line import LineProtocol
 from mist.replies import Subscriptions
-from mist.sessions.listing import Listing, list_subscriptions, list_tags
+from mist.sessions.listing import list_subscriptions, list_tags
 from mist.sessions.subscriptions import SubscriptionSet
+from tests.steps import run
 
 PROTOCOLS = [LineProtocol, FrameProtocol, JsonProtocol, JsonFrameProtocol]
 NUMBER = 10_000
@@ -28,16 +29,6 @@ def subscribed(number: int, **bounds: int) -> tuple[Broker, SubscriptionSet, Out
     for n in range(number):
         subscriptions.add(frozenset({"all", f"t{n:05}"}), number)
     return broker, subscriptions, outbox
-
-
-def run(listing: Listing) -> tuple[int, bytes | None]:
-    steps = 0
-    while True:
-        try:
-            next(listing)
-        except StopIteration as end:
-            return steps, end.value
-        steps += 1
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
