@@ -72,10 +72,11 @@ class AuthenticatingSession(PublishingSession):
         credentials = self.hub.credentials
         if self._credential is not Credential.SECRET or credentials.issued:
             await credentials.prepare(command.credential, self._login)
-            record = credentials.find(command.credential, self._login)
-            if record is not None and len(self.subscriptions) > _MANY:
-                await self.narrow(record)
-                await credentials.prepare(command.credential, self._login)
+            if len(self.subscriptions) > _MANY:
+                record = credentials.find(command.credential, self._login)
+                if record is not None:
+                    await self.narrow(record)
+                    await credentials.prepare(command.credential, self._login)
             # Lookup and adoption without an await between: a revocation comes before both or
             # finds the session attached.
             record = credentials.find(command.credential, self._login)

@@ -208,17 +208,20 @@ class Session:
             presence.moved(self)
 
     async def narrow(self, record: Record) -> None:
-        """End subscriptions that a token doesn't allow and say so, in steps: `adopt` finds none."""
+        """End what a token doesn't allow and say so, in steps: `adopt` then finds no more of it.
 
-        def steps() -> Iterator[None]:
-            for groups in self.subscriptions.slices():
-                for group in groups:
-                    if not self._allows(record, tags := group.tags):
-                        self.subscriptions.drop(group)
-                        self.outbox.reply(self._notify(Revoked(tags)))
-                    yield
+        All but named subscriptions, which `adopt` ends.
+        """
+        steps = self._narrowing(record)
+        await self.hub.flush_scheduler.work(steps, self.account, late=not self.live)
 
-        await self.hub.flush_scheduler.work(steps(), self.account, late=not self.live)
+    def _narrowing(self, record: Record) -> Iterator[None]:
+        for groups in self.subscriptions.slices():
+            for group in groups:
+                if not self._allows(record, tags := group.tags):
+                    self.subscriptions.drop(group)
+                    self.outbox.reply(self._notify(Revoked(tags)))
+                yield
 
     def _take(self, record: Record) -> None:
         """Have a record from now on, with its expiry and its limits."""
@@ -314,11 +317,9 @@ class Session:
             if not self.is_granted(tags):
                 self.named_subscriptions.drop(named)
                 self.outbox.reply(self._notify(Revoked(tags, named.name)))
-        for group in list(self.subscriptions):
-            tags = group.tags
-            if not self.is_granted(tags):
-                self.subscriptions.drop(group)
-                self.outbox.reply(self._notify(Revoked(tags)))
+        if self.record is not None:
+            for _ in self._narrowing(self.record):
+                pass
 
     # attributes and client id
 
