@@ -56,6 +56,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         given = await read_body(request, RevocationRequest, 2 * MAX_CLAIM)
         [(kind, value)] = given.items()
         [outcome] = await registry.execute([RevokeIssued(kind, value)])
+        await context.hub.token_changes.settled()
         assert isinstance(outcome, Record)
         assert outcome.expires is not None
         made = Revocation(outcome.id, outcome.name, outcome.created, outcome.expires)

@@ -1,6 +1,6 @@
 """Sessions of HTTP subscribers: what event streams and waiting polls have in common."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -44,10 +44,10 @@ class StreamSession(Session):
 
     __slots__ = ()
 
-    def token_changed(self, record: Record | None) -> None:
+    def token_changed(self, record: Record | None) -> Iterator[None]:
         """As a `Session` does."""
         subscribed = bool(self.subscriptions)
-        super().token_changed(record)
+        yield from super().token_changed(record)
         if subscribed and not self.subscriptions:
             self.end(REFUSED)
 

@@ -167,6 +167,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 
     async def execute(change: Change) -> Record | None:
         [outcome] = await registry.execute([change])
+        await context.hub.token_changes.settled()
         return _result(outcome)
 
     async def many(request: Request) -> Response:

@@ -132,6 +132,7 @@ class Server:
         """Start what runs for as long as the server does, but for its listeners."""
         await background.start(self.hub.turns.run)
         background.start_soon(self.hub.flush_scheduler.run)
+        background.start_soon(self.hub.token_changes.run)
         background.start_soon(self.hub.report_drops)
         background.start_soon(self.hub.recorder.run)
         background.start_soon(self._endpoints.streams.watch)

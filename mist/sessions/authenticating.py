@@ -5,6 +5,7 @@ from typing import Final
 
 import trio
 
+from mist.auth import Record
 from mist.auth.credentials import Login
 from mist.commands import Auth, Command
 from mist.errors import TooManyConnections, Unauthorized
@@ -72,10 +73,11 @@ class AuthenticatingSession(PublishingSession):
         credentials = self.hub.credentials
         if self._credential is not Credential.SECRET or credentials.issued:
             await credentials.prepare(command.credential, self._login)
-            if len(self.subscriptions) > _MANY:
-                record = credentials.find(command.credential, self._login)
-                if record is not None:
-                    await self.narrow(record)
+            narrowed: Record | None = None
+            if len(self.subscriptions) + len(self.named_subscriptions) > _MANY:
+                narrowed = credentials.find(command.credential, self._login)
+                if narrowed is not None:
+                    await self.narrow(narrowed)
                     await credentials.prepare(command.credential, self._login)
             # Lookup and adoption without an await between: a revocation comes before both or
             # finds the session attached.
@@ -85,7 +87,7 @@ class AuthenticatingSession(PublishingSession):
                     self._answer(command, Failed(TooManyConnections(RETRY_CONNECTION)))
                     self._leave(CloseReason(4429, "too many connections"))
                     return None
-                self.adopt(record)
+                self.adopt(record, narrowed=record == narrowed)
                 return Done()
         await self._refuse(command)
         return None

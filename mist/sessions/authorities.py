@@ -118,9 +118,6 @@ def _in_use(hub: Hub, record: IssuedRecord) -> bool:
 
 def _replace(hub: Hub, old: IssuedRecord, new: IssuedRecord | None) -> None:
     """Give sessions another record, or end them, where it is None or another user's."""
-    if new is not None and new.id != old.id:
-        new = None
-    for session in hub.sessions.of_token(old.id):
-        if session.record is old:
-            session.token_changed(new)
-    hub.flush_scheduler.flush()
+    record = None if new is None or new.id != old.id else new
+    sessions = hub.sessions.of_token(old.id)
+    hub.change_token(old.id, sessions, lambda session: session.record is old, lambda: record)

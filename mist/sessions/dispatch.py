@@ -451,6 +451,7 @@ class CommandSession(AuthenticatingSession):
             for command in changes:
                 self._answer(command, Failed(error))
             return
+        await self.hub.token_changes.settled()
         if weak := count_weak(changes):
             log.warning("weak tokens, which may be guessed", extra={"tokens": weak})
         for command, outcome in zip(changes, outcomes, strict=True):

@@ -1,11 +1,11 @@
 """The middle of a server: one broker, one token registry, every session.
 
 It puts what is published in order and hands it to the broker, passes a change of a token on to
-the token's sessions at once, checks the secret, and keeps the counts.
+the token's sessions, checks the secret, and keeps the counts.
 
 Everything here is synchronous but the registry's writes, so a session sees no half-made
-change: a token is looked up and its session attached without an await between, and a
-revocation acts on all of a token's sessions before anything else runs.
+change: a token is looked up and its session attached without an await between, so a change finds
+the session, or the session has found the change.
 
 A session knows its hub. The hub knows sessions only as the session table does.
 """
@@ -14,6 +14,7 @@ import hmac
 import logging
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -32,13 +33,14 @@ from mist.history.idempotency import KeysInMemory
 from mist.message import Limits
 from mist.sessions.client_filters import ClientFilters
 from mist.sessions.client_ids import Clients
-from mist.sessions.close_reason import CloseReason
+from mist.sessions.close_reason import INTERNAL_ERROR, CloseReason
 from mist.sessions.expiry import SessionExpiry
 from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.inside import InsidePublisher
 from mist.sessions.recorder import Recorder
 from mist.sessions.sequencer import Sequencer
-from mist.sessions.session_table import SessionTable
+from mist.sessions.session_table import ConnectedSession, SessionTable
+from mist.sessions.token_changes import TokenChanges
 from mist.sessions.token_limits import TokenLimits
 from mist.telemetry import Tracing
 from mist.turns import Turns
@@ -129,6 +131,7 @@ class Hub(InsidePublisher):
         sealer: what moves the history into the archive; None where there is none.
         side_tables: keeps the archive's other tables; None likewise.
         keys_in_memory: idempotency keys, where there is no history.
+        token_changes: those that have yet to reach all sessions of a token.
         expiry: ends sessions whose token expires.
         token_limits: what tokens with limits may do.
         clients: which client ids are taken.
@@ -160,6 +163,7 @@ class Hub(InsidePublisher):
         self.subscription_callout: SubscriptionCallout | None = None
         self.turns = Turns()
         self.flush_scheduler = FlushScheduler(self.broker, self.turns)
+        self.token_changes = TokenChanges(self.flush_scheduler)
         self.limits = self.broker.limits
         self.outbox_limits = outbox_limits or OutboxLimits()
         self.hub_limits = hub_limits or HubLimits()
@@ -205,16 +209,49 @@ class Hub(InsidePublisher):
         )
 
     def _token_changed(self, old: Record, new: Record | None) -> None:
-        for session in self.sessions.of_token(old.id):
-            session.token_changed(new)
-        self.flush_scheduler.flush()
+        # Those that have come since had the new record from the start, or a still newer one.
+        self.change_token(
+            old.id,
+            self.sessions.of_token(old.id),
+            lambda session: session.record is not None and session.record.id == old.id,
+            lambda: self.registry.find(old.id),
+        )
 
     def _token_withheld(self, withheld: Record) -> None:
-        for session in self.sessions.marked(withheld.digest):
+        def concerned(session: ConnectedSession) -> bool:
             record = session.record
-            if isinstance(record, IssuedRecord) and is_revoked(self.registry, record):
-                session.token_changed(None)
-        self.flush_scheduler.flush()
+            return isinstance(record, IssuedRecord) and is_revoked(self.registry, record)
+
+        sessions = self.sessions.marked(withheld.digest)
+        self.change_token(withheld.id, sessions, concerned, lambda: None)
+
+    def change_token(
+        self,
+        name: str,
+        sessions: Iterable[ConnectedSession],
+        concerned: Callable[[ConnectedSession], bool],
+        record: Callable[[], Record | None],
+    ) -> None:
+        """Give sessions another record; see `mist.sessions.token_changes`.
+
+        Args:
+            name: see `TokenChanges.begin`.
+            sessions: which.
+            concerned: whether one of them is, asked when it is its turn.
+            record: what it gets; asked then, too. None ends it.
+        """
+
+        def steps() -> Iterator[None]:
+            for session in sessions:
+                if concerned(session):
+                    try:
+                        yield from session.token_changed(record())
+                    except Exception:
+                        log.exception("a session could not be given a changed token")
+                        session.end(INTERNAL_ERROR)
+                    yield
+
+        self.token_changes.begin(name, steps())
 
     # housekeeping
 

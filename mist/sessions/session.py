@@ -21,6 +21,8 @@ import trio
 
 from mist.attributes import NO_ATTRIBUTES, Attributes
 from mist.auth import Record
+from mist.broker.groups import Group
+from mist.broker.named_subscriptions import NamedSubscription
 from mist.broker.outbox import Outbox
 from mist.commands import Since
 from mist.errors import (
@@ -184,8 +186,12 @@ class Session:
 
     # life cycle
 
-    def adopt(self, record: Record) -> None:
-        """Give the session a token's grant, in place of any other. Without an await."""
+    def adopt(self, record: Record, *, narrowed: bool = False) -> None:
+        """Give the session a token's grant, in place of any other. Without an await.
+
+        Args:
+            narrowed: whether what the token doesn't allow has ended before, see `narrow`.
+        """
         presence = self.hub.presence
         if presence is not None:
             presence.moving(self)
@@ -202,26 +208,46 @@ class Session:
         self._describe()
         self.mark_authenticated()
         self.hub.sessions.attach(self)
-        if self.subscriptions or self.named_subscriptions:
-            self.recheck()
+        if not narrowed:
+            for _ in self._narrowing(record):
+                pass
         if presence is not None:
             presence.moved(self)
 
     async def narrow(self, record: Record) -> None:
-        """End what a token doesn't allow and say so, in steps: `adopt` then finds no more of it.
-
-        All but named subscriptions, which `adopt` ends.
-        """
+        """End subscriptions that a token doesn't allow and say so, in steps; `adopt` follows."""
         steps = self._narrowing(record)
         await self.hub.flush_scheduler.work(steps, self.account, late=not self.live)
 
     def _narrowing(self, record: Record) -> Iterator[None]:
+        for some in self.named_subscriptions.slices():
+            for named in some:
+                if named.group is not None and not self._allows(record, named_tags(named)):
+                    self._revoke_named(named)
+                yield
         for groups in self.subscriptions.slices():
             for group in groups:
-                if not self._allows(record, tags := group.tags):
-                    self.subscriptions.drop(group)
-                    self.outbox.reply(self._notify(Revoked(tags)))
+                if not self._allows(record, group.tags):
+                    self._revoke(group)
                 yield
+
+    def _revoke(self, group: Group) -> None:
+        if self.subscriptions.drop(group):
+            self.outbox.reply(self._notify(Revoked(group.tags)))
+
+    def _revoke_named(self, named: NamedSubscription) -> None:
+        tags = named_tags(named)
+        self.named_subscriptions.drop(named)
+        self.outbox.reply(self._notify(Revoked(tags, named.name)))
+
+    def revoke(self, tags: TagSet) -> None:
+        """End subscriptions to exactly this tag set, unless they are granted, and say so. O(n)."""
+        group = self.hub.broker.find(tags)
+        if group is None or self.is_granted(tags):
+            return
+        for named in [each for each in self.named_subscriptions if each.group is group]:
+            self._revoke_named(named)
+        self._revoke(group)
 
     def _take(self, record: Record) -> None:
         """Have a record from now on, with its expiry and its limits."""
@@ -284,7 +310,7 @@ class Session:
         self.recovery = None
         self._notify = _silent
 
-    async def _drop_all(self, subscriptions: Collection[_T], drop: Callable[[_T], None]) -> None:
+    async def _drop_all(self, subscriptions: Collection[_T], drop: Callable[[_T], object]) -> None:
         turns = self.hub.turns
         while subscriptions and not self.hub.ending:
             for each in list(itertools.islice(subscriptions, _CLEANUP_STEP)):
@@ -293,8 +319,12 @@ class Session:
                 with trio.CancelScope(shield=True):
                     await turns.wait(self.account, late=True)
 
-    def token_changed(self, record: Record | None) -> None:
-        """The registry has changed this session's token; None where it is revoked."""
+    def token_changed(self, record: Record | None) -> Iterator[None]:
+        """This session's token has changed; None where it is revoked.
+
+        The session has the new one, or has ended, with the first step. The others end
+        subscriptions that it doesn't allow any more; see `mist.sessions.token_changes`.
+        """
         if record is None or not record.tags:
             self.outbox.withdraw()
             expired = self.record is not None and self.record.expired(self.hub.now())
@@ -302,24 +332,17 @@ class Session:
             return
         self._take(record)
         self._describe()
-        self.recheck()
         if self.hub.presence is not None:
             self.hub.presence.recheck(self)
+        yield
+        for _ in self._narrowing(record):
+            if self.record is not record or self.ended is not None:
+                return  # it has another by now, and was looked at for that one, or will be
+            yield
 
     def tell_presence(self, told: Present | PresenceChanged | PresenceEnded) -> None:
         """Queue a notice of presence."""
         self.outbox.reply(self._notify(told))
-
-    def recheck(self) -> None:
-        """End subscriptions that the grant doesn't allow any more, and say so."""
-        for named in list(self.named_subscriptions):
-            tags = named_tags(named)
-            if not self.is_granted(tags):
-                self.named_subscriptions.drop(named)
-                self.outbox.reply(self._notify(Revoked(tags, named.name)))
-        if self.record is not None:
-            for _ in self._narrowing(self.record):
-                pass
 
     # attributes and client id
 

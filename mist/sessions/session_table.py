@@ -60,8 +60,8 @@ class ConnectedSession(Protocol):
     def end(self, reason: CloseReason) -> None:
         """End the session; nothing happens where it has ended."""
 
-    def token_changed(self, record: Record | None) -> None:
-        """The registry has changed the session's token; None where it is revoked."""
+    def token_changed(self, record: Record | None) -> Iterator[None]:
+        """The session's token has changed; None where it is revoked. In steps."""
 
 
 class SessionEvents(Protocol):

@@ -62,8 +62,8 @@ class AskingSession(Protocol):
     def is_granted(self, tags: TagSet) -> bool:
         """Whether it may subscribe to a tag set."""
 
-    def recheck(self) -> None:
-        """End subscriptions that it may not have any more."""
+    def revoke(self, tags: TagSet) -> None:
+        """End subscriptions to exactly this tag set, unless they are granted."""
 
 
 _Asked = tuple[AskingSession, TagSet]
@@ -199,7 +199,7 @@ class SubscriptionCallout:
                 self._due.set((session, tags), renew)
             elif session.allowed is not None:
                 session.allowed.discard(tags)
-                session.recheck()
+                session.revoke(tags)
                 self._flush()
             return
 

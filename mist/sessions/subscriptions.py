@@ -148,15 +148,20 @@ class SubscriptionSet:
         for tags in tag_sets:
             self.remove(tags)
 
-    def drop(self, group: Group) -> None:
-        """End a subscription, however often it was made. Idempotent."""
+    def drop(self, group: Group) -> bool:
+        """End a subscription, however often it was made. Idempotent.
+
+        Returns:
+            whether there was one.
+        """
         if self._groups.pop(group) is None:
-            return
+            return False
         self._outbox.let_go()  # what is held may have been for this one
         self.quota.used -= 1
         self.version += 1
         self.list_bytes -= len(group.tag_list)
         self._broker.unsubscribe(self._outbox, group)
+        return True
 
 
 class NamedSubscriptionSet:
@@ -191,6 +196,11 @@ class NamedSubscriptionSet:
 
     def __contains__(self, name: object) -> bool:
         return name in self._by_name
+
+    def slices(self) -> Iterator[Sequence[NamedSubscription]]:
+        """All of them, some thousand at a time; see `ShardedDict.slices`."""
+        for names in self._by_name.slices():
+            yield [named for named in map(self._by_name.get, names) if named is not None]
 
     def charge(self, quota: Quota) -> None:
         """Count against another quota from now on."""
