@@ -44,6 +44,12 @@ class ContainedObserver(DeliveryObserver):
         except Exception as error:
             self._failures.note("observer", error)
 
+    def moved(self, groups: Sequence[Group], before: str, after: str) -> None:
+        try:
+            self._observer.moved(groups, before, after)
+        except Exception as error:
+            self._failures.note("observer", error)
+
     def changing(self, group: Group) -> None:
         try:
             self._observer.changing(group)

@@ -52,6 +52,10 @@ class DeliveryObserver(abc.ABC):
         """A subscriber of this owner leaves a group; called while the group has it still."""
 
     @abc.abstractmethod
+    def moved(self, groups: Sequence[Group], before: str, after: str) -> None:
+        """A subscriber of these groups is about to be another owner's."""
+
+    @abc.abstractmethod
     def changing(self, group: Group) -> None:
         """Other subscribers than now will get a group's messages, though none joins or leaves."""
 

@@ -44,6 +44,9 @@ __all__ = ["BURST", "ONES", "RESERVE", "Outbox", "OutboxLimits", "OutboxStatisti
 RESERVE: Final = 65_536  # bytes that replies may use beyond the bound
 ONES: Final = repeat(1)
 
+_PINNED: Final = Queued(0)  # behind which everything is pinned
+_PINNED.accounts = ()
+
 
 class SlowConsumer(Enum):
     """What happens to a peer whose outbox is full.
@@ -421,6 +424,8 @@ class Outbox(Backlog):
                 if count.accounts is not None:
                     break
                 counts[n] = count.copy(accounts=accounts(count))
+        if counts and not counts[-1]:  # a reply; of thousands, only the next ones are to be passed
+            counts[-1] = _PINNED
 
     def release(self) -> None:
         """Let go of what this outbox calls: its session and connection, which hold it.

@@ -238,9 +238,9 @@ class Subscriptions:
         """
         if self.observer is not None and outbox.owner != owner:
             self._moving(outbox)
+            groups = list(groups)
+            self.observer.moved(groups, outbox.owner, owner)
             for group in groups:
-                self.observer.left(group, outbox.owner)
-                self.observer.joined(group, owner)
                 group.changed()
         outbox.owner = owner
         if self.presence is not None:

@@ -50,6 +50,9 @@ from mist.wire import Run, TagList, carried
 
 __all__ = ["Changed", "Delivered", "UsageAccounting"]
 
+_Move = tuple[str, str, list[bytes]]
+"""Owner before and after, and canonical tag lists of groups, each both left and joined."""
+
 _tag_list_of: Final = attrgetter("tag_list")
 
 
@@ -74,6 +77,9 @@ class UsageAccounting(DeliveryObserver):
         self._closing: dict[Group, UsageLog] = {}
         self._changes: dict[tuple[str, bytes], list[int]] = {}  # opened, closed
         self._changed: dict[tuple[str, bytes], list[int]] = {}  # likewise, being closed
+        self._moves: list[_Move] = []
+        self._moved = 0  # groups of those
+        self._moves_closing: list[_Move] = []
         self._begun: list[Tally] = []  # since the last time that all were settled
         self._places = 0  # groups of those
 
@@ -86,6 +92,20 @@ class UsageAccounting(DeliveryObserver):
     def left(self, group: Group, owner: str) -> None:
         self._move(group, owner, 1)
         self._change(group, owner)[1] += 1
+
+    def moved(self, groups: Sequence[Group], before: str, after: str) -> None:
+        logs, closing = self._logs, self._closing
+        for group in groups:
+            if group in logs or group in closing:
+                self._move(group, before, 1)
+                self._move(group, after, -1)
+        if groups:
+            # Tens of thousands, for which there is time when the period is closed.
+            self._moves.append((before, after, [group.tag_list for group in groups]))
+            full = self._moved // self._full
+            self._moved += len(groups)
+            if self._moved // self._full > full:
+                self.on_full()
 
     def changing(self, group: Group) -> None:
         log = self._logs.get(group)
@@ -306,21 +326,41 @@ class UsageAccounting(DeliveryObserver):
         self._logs = {}
         forgotten, self._changed = self._changed, self._changes
         self._changes = {}
-        if leftover or forgotten:  # of a closing that was given up; at once, since that is rare
+        moves, self._moves_closing = self._moves_closing, self._moves
+        self._moves, self._moved = [], 0
+        if leftover or forgotten or moves:  # of a closing that was given up; at once: that is rare
             yield (
                 [row for log in leftover.values() for row in log.close()],
-                [Changed(*key, *counts) for key, counts in forgotten.items()],
+                [
+                    *(Changed(*key, *counts) for key, counts in forgotten.items()),
+                    *(row for move in moves for row in _rows_of(move, len(move[2]))),
+                ],
             )
         changed = self._changed
         while changed:
             keys = list(islice(changed, most))
             yield [], [Changed(*key, *changed.pop(key)) for key in keys]
+        while self._moves_closing:
+            move = self._moves_closing[-1]
+            rows = _rows_of(move, max(1, most // 2))
+            if not move[2]:
+                self._moves_closing.pop()
+            yield [], rows
         closing = self._closing
         while closing:
             delivered: list[Delivered] = []
             for group in list(islice(closing, most)):
                 delivered += closing.pop(group).close()
             yield delivered, []
+
+
+def _rows_of(move: _Move, most: int) -> list[Changed]:
+    """Take out so many groups of a move, as subscriptions that ended and began."""
+    before, after, tag_lists = move
+    taken = tag_lists[-most:]
+    del tag_lists[-most:]
+    ended = [Changed(before, each, 0, 1) for each in taken]
+    return [*ended, *(Changed(after, each, 1, 0) for each in taken)]
 
 
 def _accounts(outbox: Outbox, queued: Queued) -> list[tuple[str, Group | None]]:

@@ -33,6 +33,9 @@ class Diary(DeliveryObserver):
     def left(self, group: Group, owner: str) -> None:
         self.pages.append(("left", group.tag_list, owner, group.subscribers))
 
+    def moved(self, groups: Sequence[Group], before: str, after: str) -> None:
+        self.pages.append(("moved", [group.tag_list for group in groups], before, after))
+
     def changing(self, group: Group) -> None:
         self.pages.append(("changing", group.tag_list))
 
@@ -114,8 +117,7 @@ def test_subscribers_are_told_of_before_they_come_and_go(broker: Broker, diary: 
     broker.unsubscribe(outbox, group)
     assert diary.told() == [
         ("joined", b"a", "", 0),
-        ("left", b"a", "", 1),
-        ("joined", b"a", "t", 1),
+        ("moved", [b"a"], "", "t"),
         ("left", b"a", "t", 1),
     ]
 

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -385,11 +386,51 @@ def test_a_full_period_asks_to_be_closed() -> None:
     assert asked == [True, True]
 
 
+def test_many_subscriptions_that_move_ask_to_be_closed() -> None:
+    books = Books(full=100)
+    asked: list[bool] = []
+    books.accounts.on_full = lambda: asked.append(True)
+    outbox = books.outbox("t1", *"abcdefghijklmnopqrstuvwxy")
+    groups = [group(books, each) for each in "abcdefghijklmnopqrstuvwxy"]
+    for number, owner in enumerate(["t2", "t1"] * 4, 1):
+        books.broker.assign(outbox, owner, groups)
+        assert len(asked) == number // 4
+    slices = list(books.accounts.close(most=10))
+    assert max(len(rows) for _, rows in slices) == 10
+    assert sums(iter(slices))[1] == {
+        **{("t1", tag): (5, 4) for tag in "abcdefghijklmnopqrstuvwxy"},
+        **{("t2", tag): (4, 4) for tag in "abcdefghijklmnopqrstuvwxy"},
+    }
+
+
+def test_replies_that_are_queued_are_passed_once_however_much_is_subscribed_to() -> None:
+    class Counted(list[int]):
+        seen = 0
+
+        def __getitem__(self, place: Any) -> Any:
+            Counted.seen += 1
+            return super().__getitem__(place)
+
+    books = Books()
+    outbox = books.outbox("t1", "a")
+    outbox._counts = Counted()
+    books.publish(("a", b"x"))
+    for n in range(1_000):
+        books.broker.subscribe(outbox, frozenset({f"x{n}"}))
+        outbox.reply(b"ok\n")
+    assert Counted.seen < 10_000
+    outbox.mute()
+    outbox.release()
+    books.broker.settle(outbox)
+    assert books.close() == {("t1", "a"): (0, 1, 0)}
+
+
 def test_a_closing_that_was_given_up_is_finished_by_the_next() -> None:
     books = Books()
     for tag in "abcdef":
-        books.outbox(tag, tag)
+        outbox = books.outbox(tag, tag)
         books.publish((tag, b"x"))
+    books.broker.assign(outbox, "g", [group(books, "f")])
     slices = books.accounts.close(most=2)
     begun, opened = sums(iter([next(slices) for _ in range(2)]))
     assert len(opened) == 4
@@ -397,14 +438,14 @@ def test_a_closing_that_was_given_up_is_finished_by_the_next() -> None:
     books.outbox("f", "f")
     slices = books.accounts.close(most=2)
     rest, others = sums(iter([next(slices) for _ in range(2)]))
-    assert others == {("e", "e"): (1, 0), ("f", "f"): (2, 0)}
+    assert others == {("e", "e"): (1, 0), ("f", "f"): (2, 1), ("g", "f"): (1, 0)}
     slices.close()
-    assert opened.keys() | others.keys() == {(tag, tag) for tag in "abcdef"}
+    assert opened.keys() | others.keys() == {*((tag, tag) for tag in "abcdef"), ("g", "f")}
     books.publish(("f", b"x"))
     together: Counter[str] = Counter()
     for rows in (begun, rest, books.close()):
         together.update({owner: sent for (owner, _), (sent, *_) in rows.items()})
-    assert together == dict.fromkeys("abcde", 1) | {"f": 3}
+    assert together == dict.fromkeys("abcdeg", 1) | {"f": 2}
 
 
 def group(books: Books, tags: str) -> Group:
