@@ -2,19 +2,21 @@
 million, in steps."""
 
 from collections.abc import Generator, Sequence
-from typing import AnyStr, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
+from mist.long_list import pieces
 from mist.wire import TagList
 
 __all__ = [
     "columns_as_json",
     "finished",
     "has_escapes",
-    "joined",
+    "tag_lists_and_text",
     "tag_lists_as_json",
     "tags_as_json",
+    "text_as_json",
 ]
 
 T = TypeVar("T")
@@ -23,7 +25,6 @@ _ESCAPED: Final = bytes(range(0x20)) + b'"\\'
 _encode_lines: Final = msgspec.json.Encoder().encode_lines
 
 _STEP: Final = 1_000  # tag lists, some 1 ms
-_JOINED: Final = 10_000  # that are joined in a step
 
 
 def tags_as_json(tag_list: TagList) -> bytes:
@@ -70,26 +71,56 @@ def columns_as_json(
 def tag_lists_as_json(tag_lists: Sequence[bytes]) -> Generator[None, None, msgspec.Raw]:
     """Tag lists as an array of arrays of tags.
 
+    Args:
+        tag_lists: taken, if it is a `LongList`.
+
     Returns:
         For `msgspec.json.encode`, in the place of the lists.
     """
-    pieces: list[bytes] = []
-    for start in range(0, len(tag_lists), _STEP):
-        if start:
-            yield
-        lists = [each.decode().split(",") for each in tag_lists[start : start + _STEP]]
-        pieces.append(msgspec.json.encode(lists)[1:-1])
-    return msgspec.Raw(b"[%b]" % b",".join(pieces))
+    return (yield from _tag_lists_as_json(tag_lists, []))
 
 
-def joined(separator: AnyStr, items: Sequence[AnyStr]) -> Generator[None, None, AnyStr]:
-    """`separator.join(items)`, in steps."""
-    pieces = []
-    for start in range(0, len(items), _JOINED):
-        if start:
+def tag_lists_and_text(
+    tag_lists: Sequence[bytes],
+) -> Generator[None, None, tuple[msgspec.Raw, msgspec.Raw]]:
+    """As `tag_lists_as_json`, and the same as a string with spaces between them."""
+    texts: list[bytes] = []
+    arrays = yield from _tag_lists_as_json(tag_lists, texts)
+    if len(texts) > 1:
+        yield
+    return arrays, _string_of(texts)
+
+
+def text_as_json(items: Sequence[str]) -> Generator[None, None, msgspec.Raw]:
+    """A string: the items, with spaces between them. In steps; see `tag_lists_as_json`."""
+    texts: list[bytes] = []
+    for some in pieces(items, _STEP):
+        if texts:
             yield
-        pieces.append(separator.join(items[start : start + _JOINED]))
-    return separator.join(pieces)
+        texts.append(msgspec.json.encode(" ".join(some))[1:-1])
+    return _string_of(texts)
+
+
+def _tag_lists_as_json(
+    tag_lists: Sequence[bytes], texts: list[bytes]
+) -> Generator[None, None, msgspec.Raw]:
+    """As `tag_lists_as_json`.
+
+    Args:
+        texts: gets the lists of each step as well, as what stands between quotation marks.
+    """
+    arrays: list[bytes] = []
+    for some in pieces(tag_lists, _STEP):
+        if arrays:
+            yield
+        text = b" ".join(some).decode()
+        texts.append(msgspec.json.encode(text)[1:-1])
+        arrays.append(msgspec.json.encode([each.split(",") for each in text.split(" ")])[1:-1])
+    return msgspec.Raw(b"[%b]" % b",".join(arrays))
+
+
+def _string_of(texts: Sequence[bytes]) -> msgspec.Raw:
+    return msgspec.Raw(b'"%b"' % b" ".join(texts))
 
 
 def finished(steps: Generator[object, None, T]) -> T:

@@ -5,13 +5,14 @@ session, and in between the others have their turns.
 """
 
 import heapq
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from mist.broker.broker import Broker
 from mist.broker.outbox import Outbox
 from mist.commands import Command
+from mist.long_list import LongList
 from mist.protocols import Protocol
 from mist.replies import SortedTags, Subscriptions
 from mist.sessions.subscriptions import SubscriptionSet
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Listing", "list_subscriptions", "list_tags"]
 
 _STEP: Final = 2_000  # items, up to 1 ms
+_TEXT: Final = 100  # tags of a slice that are looked at together
 _BETWEEN: Final = 3  # bytes that an item takes beside its own
 
 Listing = Generator[None, None, bytes | None]
@@ -35,11 +37,8 @@ def list_subscriptions(
     # Checked before it is built: a list that can't be queued shouldn't be built either.
     if not outbox.has_room_for_reply(subscriptions.list_bytes + _BETWEEN * len(subscriptions)):
         return None
-    tag_lists: list[bytes] = []
-    for groups in subscriptions.slices():
-        if tag_lists:
-            yield
-        tag_lists += [group.tag_list for group in groups]
+    slices = ([group.tag_list for group in groups] for groups in subscriptions.slices())
+    tag_lists = LongList(len(subscriptions), slices)
     return (yield from protocol.reply_in_steps(command, Subscriptions(tag_lists)))
 
 
@@ -55,23 +54,36 @@ def list_tags(
     Args:
         others: those of other nodes.
     """
-    slices: list[Sequence[str]] = []
+    slices: list[Iterator[str]] = []
     size = 0
     if others is not None:
-        slices.append(others.tags)
+        slices.append(iter(others.tags))
         size = others.size + _BETWEEN * len(others.tags)
     for some in broker.tags_in_steps():
-        slices.append(sorted(some))
+        slices.append(_tags_of(_texts(sorted(some))))
         size += sum(map(len, some)) + _BETWEEN * len(some)
         if not outbox.has_room_for_reply(size):
             return None
         yield
-    tags: list[str] = []
+    tags = LongList(size, _merged(slices))
+    return (yield from protocol.reply_in_steps(command, SortedTags(tags)))
+
+
+def _texts(tags: Sequence[str]) -> list[str]:
+    """Tags for `_tags_of`: as texts, into which the collector doesn't look."""
+    return [" ".join(tags[start : start + _TEXT]) for start in range(0, len(tags), _TEXT)]
+
+
+def _tags_of(texts: Iterable[str]) -> Iterator[str]:
+    for text in texts:
+        yield from text.split(" ")
+
+
+def _merged(slices: Iterable[Iterator[str]]) -> Iterator[Sequence[str]]:
+    """All of some sorted tags, sorted, each once."""
+    last = ""
     merged: Iterator[str] = heapq.merge(*slices)
     while some := list(islice(merged, _STEP)):
-        if tags:
-            yield
-        if others is not None:
-            some = [tag for tag in dict.fromkeys(some) if not tags or tag > tags[-1]]
-        tags += some
-    return (yield from protocol.reply_in_steps(command, SortedTags(tags)))
+        distinct = [tag for tag in dict.fromkeys(some) if tag != last]  # nodes have the same ones
+        last = some[-1]
+        yield distinct

@@ -1,18 +1,21 @@
 """Lists: as JSON what a JSON library writes, and long ones in steps."""
 
+from collections.abc import Iterator
+
 import msgspec
 import pytest
 from hypothesis import given
 
 from mist.commands import ListSubscriptions, ListTags
 from mist.errors import CommandError
+from mist.long_list import LongList, pieces
 from mist.message import Limits, check_tag
 from mist.protocols import Protocol
 from mist.protocols.json import JsonProtocol
 from mist.protocols.json.frames import JsonFrameProtocol
 from mist.protocols.line import LineProtocol
 from mist.protocols.line.lists import format_list, list_in_steps, unwrapped
-from mist.protocols.listing import joined, tags_as_json
+from mist.protocols.listing import tags_as_json
 from mist.replies import SortedTags, Subscriptions
 from mist.wire import TagList
 from tests.broker.test_projection import lists
@@ -61,10 +64,23 @@ def test_braces_are_told_apart_however_long_the_list(number: int) -> None:
         assert line.startswith(b"{{") == (items is braced)
 
 
-def test_joining_in_steps_is_joining() -> None:
-    items = [str(number) for number in range(25_000)]
-    steps = joined(" ", items)
-    assert [next(steps), next(steps)] == [None, None]
-    with pytest.raises(StopIteration) as end:
-        next(steps)
-    assert end.value.value == " ".join(items)
+@pytest.mark.parametrize("number", [0, 1, 1_000, 2_500])
+def test_a_long_list_is_given_as_it_is_made(number: int) -> None:
+    def made() -> Iterator[range]:
+        for start in range(0, number, 300):
+            begun.append(start)
+            yield range(start, min(start + 300, number))
+
+    begun: list[int] = []
+    items = LongList(number, made())
+    assert len(items) == number
+    taken: list[int] = []
+    for some in pieces(items, 7):
+        taken += some
+        assert begun[-1] == some[0]  # and nothing behind it
+    assert taken == list(range(number))
+    assert list(items) == []  # it is read once
+    assert list(LongList(number, made())) == taken
+    assert list(pieces(range(number), 7)) == [
+        range(start, min(start + 7, number)) for start in range(0, number, 7)
+    ]

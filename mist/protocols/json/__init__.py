@@ -50,7 +50,7 @@ from mist.protocols.json.requests import (
     read_many,
     read_similar,
 )
-from mist.protocols.listing import finished, joined, tag_lists_as_json
+from mist.protocols.listing import finished, tag_lists_and_text, text_as_json
 from mist.protocols.presence_forms import Told, as_fields, formed
 from mist.replies import (
     Connections,
@@ -177,12 +177,14 @@ class JsonDialect(Protocol):
     def _listed(
         self, name: str | None, listed: Subscriptions | SortedTags
     ) -> Generator[None, None, bytes]:
-        if isinstance(listed, SortedTags):
-            return self._answer(name, data=(yield from joined(" ", listed.tags)))
-        tag_lists = listed.tag_lists
-        lists = yield from tag_lists_as_json(tag_lists)
-        data = (yield from joined(b" ", tag_lists)).decode()
-        return self._answer(name, data=data, subscriptions=lists if tag_lists else None)
+        match listed:
+            case SortedTags(tags) if tags:
+                return self._answer(name, data=(yield from text_as_json(tags)))
+            case Subscriptions(tag_lists) if tag_lists:
+                lists, data = yield from tag_lists_and_text(tag_lists)
+                return self._answer(name, data=data, subscriptions=lists)
+            case _:
+                return self._answer(name)
 
     def _failed(self, command: Command, name: str | None, error: MistError) -> bytes:
         if isinstance(error, Unauthorized):
@@ -212,7 +214,7 @@ class JsonDialect(Protocol):
         self,
         command: str | None,
         tags: list[str] | None = None,
-        data: str | None = None,
+        data: str | msgspec.Raw | None = None,
         subscriptions: msgspec.Raw | None = None,
         error: str | None = None,
     ) -> bytes:

@@ -12,6 +12,8 @@ pair around each, so that reading gives back what was written:
 from collections.abc import Generator, Sequence
 from typing import AnyStr, Final
 
+from mist.long_list import pieces
+
 __all__ = ["format_list", "list_in_steps", "unwrapped"]
 
 _STEP: Final = 5_000  # items, up to 1 ms where all are in braces
@@ -29,22 +31,23 @@ def list_in_steps(separator: AnyStr, items: Sequence[AnyStr]) -> Generator[None,
 
     Args:
         separator: a space, of the items' type.
+        items: taken, if it is a `LongList`.
     """
-    pieces: list[bytes] = []  # and no item: to free a million would be a long step, too
+    texts: list[bytes] = []
     braced = True
-    for start in range(0, len(items), _STEP):
-        if start:
+    for some in pieces(items, _STEP):
+        if texts:
             yield
-        text = separator.join(items[start : start + _STEP])
-        piece = text if isinstance(text, bytes) else text.encode()
-        braced = braced and piece.startswith(b"{") and _all_braced(piece.split(b" "))
-        pieces.append(piece)
+        joined = separator.join(some)
+        text = joined if isinstance(joined, bytes) else joined.encode()
+        braced = braced and text.startswith(b"{") and _all_braced(text.split(b" "))
+        texts.append(text)
     if braced:
-        for number, piece in enumerate(pieces):
+        for number, text in enumerate(texts):
             if number:
                 yield
-            pieces[number] = b"{%b}" % piece.replace(b" ", b"} {")
-    return b" ".join(pieces)
+            texts[number] = b"{%b}" % text.replace(b" ", b"} {")
+    return b" ".join(texts)
 
 
 def unwrapped(items: Sequence[bytes]) -> Sequence[bytes]:
