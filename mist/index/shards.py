@@ -66,8 +66,11 @@ class ShardedDict(Generic[K, V]):
             self._split()
 
     def __delitem__(self, key: K) -> None:
-        del self._shard(key)[key]
+        shard = self._shard(key)
+        del shard[key]
         self._length -= 1
+        if not shard:
+            shard.clear()  # which gives the table back, that else is walked through still
 
     def get(self, key: K) -> V | None:
         """The value of a key; None where there is none."""
@@ -79,6 +82,8 @@ class ShardedDict(Generic[K, V]):
         before = len(shard)
         value = shard.pop(key, None)
         self._length += len(shard) - before
+        if not shard:
+            shard.clear()
         return value
 
     def values(self) -> Iterator[V]:

@@ -10,9 +10,8 @@ scope is cancelled, and the transport closes the connection in its own way. The 
 the session calls `aclose` last.
 """
 
-import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import ClassVar, Final, TypeVar
 
@@ -294,12 +293,11 @@ class Session:
         if self.hub.turns.over:
             with trio.CancelScope(shield=True):
                 await self.hub.turns.leave(self.account)
-        if self.named_subscriptions:
-            await self._drop_all(self.named_subscriptions, self.named_subscriptions.drop)
+        named, subscriptions = self.named_subscriptions, self.subscriptions
+        await self._drop_all(named.slices(), named.drop)
         if self.outbox.attributes is not NO_ATTRIBUTES:
             self.hub.broker.describe(self.outbox, NO_ATTRIBUTES, ())
-        if self.subscriptions:
-            await self._drop_all(self.subscriptions, self.subscriptions.drop)
+        await self._drop_all(subscriptions.slices(), subscriptions.drop)
         self.hub.sessions.remove_pending(self)
         self.hub.sessions.detach(self)
         if self.record is not None and self.record.expires is not None:
@@ -310,14 +308,16 @@ class Session:
         self.recovery = None
         self._notify = _silent
 
-    async def _drop_all(self, subscriptions: Collection[_T], drop: Callable[[_T], object]) -> None:
+    async def _drop_all(self, slices: Iterable[Sequence[_T]], drop: Callable[[_T], object]) -> None:
         turns = self.hub.turns
-        while subscriptions and not self.hub.ending:
-            for each in list(itertools.islice(subscriptions, _CLEANUP_STEP)):
+        for some in slices:
+            for number, each in enumerate(some):
+                if self.hub.ending:
+                    return
                 drop(each)
-            if turns.over:
-                with trio.CancelScope(shield=True):
-                    await turns.wait(self.account, late=True)
+                if not number % _CLEANUP_STEP and turns.over:
+                    with trio.CancelScope(shield=True):
+                        await turns.wait(self.account, late=True)
 
     def token_changed(self, record: Record | None) -> Iterator[None]:
         """This session's token has changed; None where it is revoked.

@@ -165,6 +165,11 @@ class Scripted(Protocol):
             yield self.incoming.pop(0)
 
     def reply(self, command: Command, reply: Reply) -> bytes:
+        match reply:  # lists, which are read once
+            case Subscriptions(tag_lists):
+                reply = Subscriptions(list(tag_lists))
+            case SortedTags(tags):
+                reply = SortedTags(list(tags))
         self.replies.append(reply)
         return b""
 
