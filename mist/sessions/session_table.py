@@ -6,7 +6,7 @@ awaits, so a token is looked up and its session attached without a gap for a rev
 into.
 
 The table and all who list sessions know them as `ConnectedSession`; what more there is to a
-session stands above, in `mist.sessions.session`.
+session stands above, in `mist.sessions.base_session`.
 """
 
 import itertools

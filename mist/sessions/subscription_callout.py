@@ -44,7 +44,7 @@ class AskingSession(Protocol):
 
     Attributes:
         transport, peer, record, ended, allowed, subscriptions, named_subscriptions: see
-            `mist.sessions.session.Session`.
+            `mist.sessions.base_session.BaseSession`.
     """
 
     transport: str
