@@ -120,4 +120,4 @@ def _replace(hub: Hub, old: IssuedRecord, new: IssuedRecord | None) -> None:
     """Give sessions another record, or end them, where it is None or another user's."""
     record = None if new is None or new.id != old.id else new
     sessions = hub.sessions.of_token(old.id)
-    hub.change_token(old.id, sessions, lambda session: session.record is old, lambda: record)
+    hub.token_changes.give(old.id, sessions, lambda session: session.record is old, lambda: record)

@@ -14,7 +14,6 @@ import hmac
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -33,7 +32,7 @@ from mist.history.idempotency import KeysInMemory
 from mist.message import Limits
 from mist.sessions.client_filters import ClientFilters
 from mist.sessions.client_ids import Clients
-from mist.sessions.close_reason import INTERNAL_ERROR, CloseReason
+from mist.sessions.close_reason import CloseReason
 from mist.sessions.expiry import SessionExpiry
 from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.inside import InsidePublisher
@@ -210,7 +209,7 @@ class Hub(InsidePublisher):
 
     def _token_changed(self, old: Record, new: Record | None) -> None:
         # Those that have come since had the new record from the start, or a still newer one.
-        self.change_token(
+        self.token_changes.give(
             old.id,
             self.sessions.of_token(old.id),
             lambda session: session.record is not None and session.record.id == old.id,
@@ -223,35 +222,7 @@ class Hub(InsidePublisher):
             return isinstance(record, IssuedRecord) and is_revoked(self.registry, record)
 
         sessions = self.sessions.marked(withheld.digest)
-        self.change_token(withheld.id, sessions, concerned, lambda: None)
-
-    def change_token(
-        self,
-        name: str,
-        sessions: Iterable[ConnectedSession],
-        concerned: Callable[[ConnectedSession], bool],
-        record: Callable[[], Record | None],
-    ) -> None:
-        """Give sessions another record; see `mist.sessions.token_changes`.
-
-        Args:
-            name: see `TokenChanges.begin`.
-            sessions: which.
-            concerned: whether one of them is, asked when it is its turn.
-            record: what it gets; asked then, too. None ends it.
-        """
-
-        def steps() -> Iterator[None]:
-            for session in sessions:
-                if concerned(session):
-                    try:
-                        yield from session.token_changed(record())
-                    except Exception:
-                        log.exception("a session could not be given a changed token")
-                        session.end(INTERNAL_ERROR)
-                    yield
-
-        self.token_changes.begin(name, steps())
+        self.token_changes.give(withheld.id, sessions, concerned, lambda: None)
 
     # housekeeping
 

@@ -13,15 +13,18 @@ under way at the same time.
 
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
 import attrs
 import trio
 
+from mist.auth import Record
 from mist.change import Change
+from mist.sessions.close_reason import INTERNAL_ERROR
 from mist.sessions.flush_scheduler import FlushScheduler
+from mist.sessions.session_table import ConnectedSession
 from mist.turns import Account
 
 __all__ = ["TokenChanges"]
@@ -50,6 +53,34 @@ class TokenChanges:
         self._flush_scheduler = flush_scheduler
         self._under_way: dict[str, deque[_UnderWay]] = {}
         self._begun = Change()
+
+    def give(
+        self,
+        token: str,
+        sessions: Iterable[ConnectedSession],
+        concerned: Callable[[ConnectedSession], bool],
+        record: Callable[[], Record | None],
+    ) -> None:
+        """Give sessions another record, or end them.
+
+        Args:
+            token: see `begin`.
+            sessions: which.
+            concerned: whether one of them is, asked when it is its turn.
+            record: what it gets; asked then, too. None ends it.
+        """
+
+        def steps() -> Iterator[None]:
+            for session in sessions:
+                if concerned(session):
+                    try:
+                        yield from session.token_changed(record())
+                    except Exception:
+                        log.exception("a session could not be given a changed token")
+                        session.end(INTERNAL_ERROR)
+                    yield
+
+        self.begin(token, steps())
 
     def begin(self, token: str, steps: Iterator[None]) -> None:
         """Have a change reach the sessions, behind earlier ones of the same token.

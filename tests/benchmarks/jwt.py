@@ -1,0 +1,121 @@
+"""What a connection by a JWT costs the server beside one by a registered token: µs of CPU.
+
+python -m tests.benchmarks.jwt [--rounds N] [--connections N]
+
+Every connection has a JWT of its own, which was never seen before; what its signature takes is
+measured apart, and subtracted. `again` is the same JWT each time, as of a client that reconnects.
+Connections open a WebSocket, subscribe to one tag, are answered, and leave, one after another.
+"""
+
+import argparse
+import itertools
+import socket
+import statistics
+import tempfile
+import time
+from base64 import urlsafe_b64decode
+from collections.abc import Iterator
+from pathlib import Path
+
+from mist.auth.jwt.keys import Key, parse_jwks, secret_key
+from mist.bench.process import Started, cpu_seconds, start_server
+from tests.auth.jwt.issuer import SECRET, claims, jwks, sign, write_jwks
+
+KEYS = {"HS256": "secret", "EdDSA": "ed", "ES256": "p256", "RS256": "rsa"}
+_UPGRADE = (
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    b"X-Auth-Token: %b\r\n\r\n"
+)
+_SUBSCRIBE = b'{"command":"subscribe","tags":["room:1"]}'
+_FRAME = b"\x81%c\0\0\0\0%b" % (0x80 | len(_SUBSCRIBE), _SUBSCRIBE)  # masked with zeros
+
+
+def connect(server: Started, token: str) -> None:
+    """Open a WebSocket, subscribe, and leave."""
+    with socket.create_connection((server.host, server.ws_port)) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.sendall(_UPGRADE % token.encode() + _FRAME)
+        got = b""
+        while b'"success":true' not in got:
+            more = sock.recv(65_536)
+            if not more:
+                raise SystemExit(f"refused: {got!r}")
+            got += more
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+
+
+def cost(server: Started, tokens: list[str]) -> float:
+    """µs of the server's CPU for each connection."""
+    before = cpu_seconds(server.pid)
+    for token in tokens:
+        connect(server, token)
+    time.sleep(0.2)
+    after = cpu_seconds(server.pid)
+    assert before is not None
+    assert after is not None
+    return 1e6 * (after - before) / len(tokens)
+
+
+def of_signature(algorithm: str, key: Key, tokens: list[str]) -> float:
+    """µs of CPU to check a signature."""
+    parts = [token.rsplit(".", 1) for token in tokens]
+    pairs = [(signed.encode(), urlsafe_b64decode(f"{each}==")) for signed, each in parts]
+    began = time.process_time()
+    for signed, signature in pairs:
+        assert key.verifies(algorithm, signed, signature)
+    return 1e6 * (time.process_time() - began) / len(tokens)
+
+
+def tokens_of(name: str, count: int, numbers: Iterator[int]) -> list[str]:
+    return [sign(claims(jti=f"t{next(numbers)}"), name) for _ in range(count)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--connections", type=int, default=1_000)
+    arguments = parser.parse_args()
+    numbers = itertools.count()
+    with tempfile.TemporaryDirectory() as folder:
+        names = [name for name in KEYS.values() if name != "secret"]
+        secret = Path(folder, "secret")
+        secret.write_bytes(SECRET)
+        secret.chmod(0o600)
+        options = (
+            "--jwt-jwks",
+            str(write_jwks(Path(folder, "jwks.json"), *names)),
+            "--jwt-secret-file",
+            str(secret),
+            "--jwt-issuer",
+            "https://id.example",
+            "--jwt-audience",
+            "mist",
+        )
+        with start_server(*options) as server:
+            with socket.create_connection((server.host, server.tcp_port)) as sock:
+                sock.sendall(b"register room:1 registered\nping\n")
+                assert sock.recv(100) == b"pong\n"
+            rows: dict[str, list[float]] = {}
+            signatures: dict[str, list[float]] = {}
+            public = {key.kid: key for key in parse_jwks(jwks(*names))}
+            for _ in range(arguments.rounds + 1):  # the first one is to warm up
+                plain = cost(server, ["registered"] * arguments.connections)
+                rows.setdefault("registered", []).append(plain)
+                for algorithm, name in KEYS.items():
+                    made = tokens_of(name, arguments.connections, numbers)
+                    rows.setdefault(algorithm, []).append(cost(server, made))
+                    again = made[:1] * arguments.connections
+                    rows.setdefault(f"{algorithm}, again", []).append(cost(server, again))
+                    key = secret_key(SECRET) if name == "secret" else public[name]
+                    signatures.setdefault(algorithm, []).append(of_signature(algorithm, key, made))
+    print(f"{'':16}{'µs':>8}{'signature':>12}{'times a registered token, without it':>40}")
+    registered = statistics.median(rows["registered"][1:])
+    for row, costs in rows.items():
+        median = statistics.median(costs[1:])
+        signature = statistics.median(signatures.get(row, [0.0, 0.0])[1:])
+        print(f"{row:16}{median:8.0f}{signature:12.0f}{(median - signature) / registered:40.2f}")
+
+
+if __name__ == "__main__":
+    main()
