@@ -77,7 +77,7 @@ def tag_lists_as_json(tag_lists: Sequence[bytes]) -> Generator[None, None, msgsp
     Returns:
         For `msgspec.json.encode`, in the place of the lists.
     """
-    return (yield from _tag_lists_as_json(tag_lists, []))
+    return (yield from _tag_lists_as_json(tag_lists, None))
 
 
 def tag_lists_and_text(
@@ -102,19 +102,21 @@ def text_as_json(items: Sequence[str]) -> Generator[None, None, msgspec.Raw]:
 
 
 def _tag_lists_as_json(
-    tag_lists: Sequence[bytes], texts: list[bytes]
+    tag_lists: Sequence[bytes], texts: list[bytes] | None
 ) -> Generator[None, None, msgspec.Raw]:
     """As `tag_lists_as_json`.
 
     Args:
-        texts: gets the lists of each step as well, as what stands between quotation marks.
+        texts: where given, gets the lists of each step as well, as what stands between
+            quotation marks.
     """
     arrays: list[bytes] = []
     for some in pieces(tag_lists, _STEP):
         if arrays:
             yield
         text = b" ".join(some).decode()
-        texts.append(msgspec.json.encode(text)[1:-1])
+        if texts is not None:
+            texts.append(msgspec.json.encode(text)[1:-1])
         arrays.append(msgspec.json.encode([each.split(",") for each in text.split(" ")])[1:-1])
     return msgspec.Raw(b"[%b]" % b",".join(arrays))
 

@@ -55,17 +55,19 @@ def list_tags(
         others: those of other nodes.
     """
     slices: list[Iterator[str]] = []
-    size = 0
+    count = size = 0
     if others is not None:
         slices.append(iter(others.tags))
+        count = len(others.tags)
         size = others.size + _BETWEEN * len(others.tags)
     for some in broker.tags_in_steps():
         slices.append(_tags_of(_texts(sorted(some))))
+        count += len(some)
         size += sum(map(len, some)) + _BETWEEN * len(some)
         if not outbox.has_room_for_reply(size):
             return None
         yield
-    tags = LongList(size, _merged(slices))
+    tags = LongList(count, _merged(slices))
     return (yield from protocol.reply_in_steps(command, SortedTags(tags)))
 
 
@@ -86,4 +88,5 @@ def _merged(slices: Iterable[Iterator[str]]) -> Iterator[Sequence[str]]:
     while some := list(islice(merged, _STEP)):
         distinct = [tag for tag in dict.fromkeys(some) if tag != last]  # nodes have the same ones
         last = some[-1]
-        yield distinct
+        if distinct:
+            yield distinct

@@ -15,6 +15,7 @@ from mist.protocols.json.frames import JsonFrameProtocol
 from mist.protocols.line import LineProtocol
 from mist.replies import Subscriptions
 from mist.sessions.listing import list_subscriptions, list_tags
+from mist.sessions.realm_tags import OtherTags
 from mist.sessions.subscriptions import SubscriptionSet
 from tests.steps import run
 
@@ -56,6 +57,16 @@ def test_many_tags_are_listed_in_steps_sorted(protocol: Callable[[Limits], Proto
     first = listed.index("*")
     names = ["*", ".order.*", "all", *(f"t{n:05}" for n in range(NUMBER))]
     assert listed[first : first + len(names)] == names
+
+
+def test_what_other_nodes_have_too_is_listed_once() -> None:
+    broker, _, outbox = subscribed(1_999)  # with `all`, as many as are written in a step
+    others = OtherTags(["t01998", "u"], 100)
+    for each in (others, OtherTags(["t01998"], 100)):
+        _, wire = run(list_tags(broker, outbox, LineProtocol(Limits()), ListTags(), each))
+        assert wire is not None
+        names = ["all", *(f"t{n:05}" for n in range(1_999)), *(["u"] if each is others else [])]
+        assert wire.decode() == f"listall {' '.join(names)}\n"
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
