@@ -6,9 +6,9 @@ its new record in one moment and from then on gets nothing new by the old one. W
 to and may be no more ends in steps behind that. The first steps are done at once, which nearly
 always is all of it.
 
-Who answers for a change waits until it is done everywhere (`settled`). So whatever is published
-after the answer reaches nobody by a right that was taken away; what is published before it was
-under way at the same time.
+Who answers for a change waits until all sessions of this server have it (`settled`). So what is
+published after the answer reaches nobody by a right that was taken away; what is published before
+it was under way at the same time.
 """
 
 import logging
