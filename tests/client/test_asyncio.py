@@ -35,9 +35,12 @@ class Cutter:
             self.cut()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        onward_reader, onward = await asyncio.open_connection("127.0.0.1", self._target)
-        self._writers += [writer, onward]
-        await asyncio.gather(self._copy(reader, onward), self._copy(onward_reader, writer))
+        self._writers.append(writer)  # before the await, in which it may be cut
+        with contextlib.closing(writer):
+            onward_reader, onward = await asyncio.open_connection("127.0.0.1", self._target)
+            self._writers.append(onward)
+            with contextlib.closing(onward):
+                await asyncio.gather(self._copy(reader, onward), self._copy(onward_reader, writer))
 
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
