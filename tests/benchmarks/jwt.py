@@ -23,7 +23,7 @@ from tests.auth.jwt.issuer import SECRET, claims, jwks, sign, write_jwks
 
 KEYS = {"HS256": "secret", "EdDSA": "ed", "ES256": "p256", "RS256": "rsa"}
 _UPGRADE = (
-    b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"GET /subscribe/websocket HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
     b"X-Auth-Token: %b\r\n\r\n"
 )
@@ -35,14 +35,23 @@ def connect(server: Started, token: str) -> None:
     """Open a WebSocket, subscribe, and leave."""
     with socket.create_connection((server.host, server.ws_port)) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.sendall(_UPGRADE % token.encode() + _FRAME)
-        got = b""
-        while b'"success":true' not in got:
-            more = sock.recv(65_536)
-            if not more:
-                raise SystemExit(f"refused: {got!r}")
-            got += more
+        sock.sendall(_UPGRADE % token.encode())
+        _read_to(sock, b"\r\n\r\n", b" 101 ")
+        sock.sendall(_FRAME)
+        _read_to(sock, b"}", b'"success":true')
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+
+
+def _read_to(sock: socket.socket, end: bytes, wanted: bytes) -> None:
+    """Read an answer, and check it."""
+    got = b""
+    while not got.endswith(end):
+        more = sock.recv(65_536)
+        got += more
+        if not more:
+            break
+    if wanted not in got:
+        raise SystemExit(f"refused: {got!r}")
 
 
 def cost(server: Started, tokens: list[str]) -> float:
