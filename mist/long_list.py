@@ -18,24 +18,23 @@ class LongList(Sequence[T], Generic[T]):
 
     Args:
         length: how many they are, or about so many; 0 only where there are none.
-        made: gives them, some thousand at a time.
+        made: as the attribute.
+
+    Attributes:
+        made: gives them, some thousand at a time; nothing the second time.
     """
 
-    __slots__ = ("_length", "_made")
+    __slots__ = ("_length", "made")
 
     def __init__(self, length: int, made: Iterator[Sequence[T]]) -> None:
         self._length = length
-        self._made = made
-
-    def take(self) -> Iterator[Sequence[T]]:
-        """The items, some thousand at a time; nothing the second time."""
-        return self._made
+        self.made = made
 
     def __len__(self) -> int:
         return self._length
 
     def __iter__(self) -> Iterator[T]:
-        for piece in self._made:
+        for piece in self.made:
             yield from piece
 
     def __getitem__(self, place: Any) -> Any:
@@ -49,7 +48,7 @@ def pieces(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
         most: in a piece, of any other sequence.
     """
     if isinstance(items, LongList):
-        yield from items.take()
+        yield from items.made
         return
     for start in range(0, len(items), most):
         yield items[start : start + most]

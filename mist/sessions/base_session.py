@@ -22,19 +22,11 @@ from mist.auth import Record
 from mist.broker.groups import Group
 from mist.broker.named_subscriptions import NamedSubscription
 from mist.broker.outbox import Outbox
-from mist.errors import (
-    ClientTaken,
-    InvalidAudience,
-)
+from mist.errors import ClientTaken, InvalidAudience
 from mist.message import TagSet
 from mist.replies import PresenceChanged, PresenceEnded, Present, Resumed, Revoked
 from mist.sessions.client_ids import ClientClaim
-from mist.sessions.close_reason import (
-    DISCONNECTED,
-    TOKEN_EXPIRED,
-    TOKEN_REVOKED,
-    CloseReason,
-)
+from mist.sessions.close_reason import DISCONNECTED, TOKEN_EXPIRED, TOKEN_REVOKED, CloseReason
 from mist.sessions.hub import Hub
 from mist.sessions.recovery import Recovery
 from mist.sessions.subscriptions import NamedSubscriptionSet, SubscriptionSet, named_tags

@@ -19,7 +19,6 @@ from mist.history import History, Page, Policy
 from mist.history.opening import open_history
 from mist.protocols.line import LineProtocol
 from mist.protocols.line.forms import PLAIN
-from mist.protocols.listing import finished
 from mist.replies import Behind, CaughtUp, Reply
 from mist.sessions.close_reason import DISCONNECTED, INTERNAL_ERROR
 from mist.sessions.dispatch import CommandSession
@@ -382,7 +381,7 @@ async def test_a_replay_stops_at_a_tag_that_the_token_lost(hub: Hub) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(session.receive, b"ids on\nsubscribe a 0\nping\n")
         await trio.testing.wait_all_tasks_blocked()  # the outbox is as full as it gets
-        finished(session.token_changed(attrs.evolve(record, tags=frozenset("b"))))
+        list(session.token_changed(attrs.evolve(record, tags=frozenset("b"))))
         got = b""
         while not got.endswith(b"pong\n"):
             got += take(session)
@@ -715,7 +714,7 @@ async def test_a_tag_lost_while_a_page_is_unpacked_is_replayed_no_further(hub: H
         queued = session.outbox.queued
         if queued and not before:
             before = queued
-            finished(session.token_changed(attrs.evolve(record, tags=frozenset("b"))))
+            list(session.token_changed(attrs.evolve(record, tags=frozenset("b"))))
 
     turns.meanwhile = lose
     await session.receive(b"resume 0 a b\nping\n")
