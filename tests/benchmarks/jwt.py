@@ -23,7 +23,8 @@ from tests.auth.jwt.issuer import SECRET, claims, jwks, sign, write_jwks
 
 KEYS = {"HS256": "secret", "EdDSA": "ed", "ES256": "p256", "RS256": "rsa"}
 _UPGRADE = (
-    b"GET /subscribe/websocket HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"GET /subscribe/websocket HTTP/1.1\r\n"
+    b"Host: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
     b"X-Auth-Token: %b\r\n\r\n"
 )
