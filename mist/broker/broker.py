@@ -90,6 +90,7 @@ class Broker(Subscriptions):
             a chunk of work is done.
         dropped: messages not delivered, by reason.
         meters: as given.
+        freed: the groups of matches that nobody has any more.
     """
 
     def __init__(self, limits: Limits | None = None, meters: Meters | None = None) -> None:
@@ -112,6 +113,7 @@ class Broker(Subscriptions):
         joiner = Joiner(self._directory, *parts, most_tags)
         self._walks = Walks(matches, *parts, joiner, self._fan_out, self._tag_rates)
         self.ready = self._fan_out.ready
+        self.freed = self._preparations.freed
         self.dropped = self._fan_out.dropped
 
     def observe(self, observer: DeliveryObserver) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from mist.broker.directory import Directory
+from mist.broker.found_groups import FoundGroups, FreedLists
 from mist.broker.groups import Group, collect
 from mist.broker.matches import Match, Resolver, Subscriber
 from mist.errors import TooManyMatches
@@ -40,7 +41,7 @@ class Preparation:
     Args:
         written: the tag list as a publisher wrote it.
         tags: what it says.
-        directory, resolver: as for `Preparations`.
+        directory, resolver, freed: as for `Preparations`.
         most: groups that may be found; asked each time that some are.
     """
 
@@ -50,6 +51,7 @@ class Preparation:
         tags: TagSet,
         directory: Directory,
         resolver: Resolver,
+        freed: FreedLists,
         most: Callable[[], int],
     ) -> None:
         self.written = written
@@ -57,7 +59,8 @@ class Preparation:
         self._directory = directory
         self._resolver = resolver
         self._most = most
-        self._groups: list[Group] = []
+        self._freed = freed
+        self._groups = FoundGroups(freed)
         self._found: dict[Subscriber, None] = {}
         self._changed = False  # whether a group may have been found twice, or is empty
         self._fewer = False  # whether a subscriber may have been found that has left
@@ -102,7 +105,8 @@ class Preparation:
         O(subscribers); where some have come or left meanwhile O(groups).
         """
         if self._changed:
-            self._groups = [group for group in dict.fromkeys(self._groups) if group]
+            left = (group for group in dict.fromkeys(self._groups) if group)
+            self._groups = FoundGroups(self._freed, left)
         if self._fewer:
             self._found = collect(self._groups)
         self._changed = self._fewer = False
@@ -119,9 +123,13 @@ class Preparations:
         resolver: tells recipients from subscribers.
         most_tags: distinct tags that a message may have.
         most: groups that a message may match.
+
+    Attributes:
+        freed: what was found and is no longer used, where it was very much.
     """
 
     def __init__(self, directory: Directory, resolver: Resolver, most_tags: int, most: int) -> None:
+        self.freed = FreedLists()
         self._directory = directory
         self._resolver = resolver
         self._most_tags = most_tags
@@ -166,7 +174,7 @@ class Preparations:
         """
         tags = parse_tag_list(tag_list, self._most_tags)
         preparation = Preparation(
-            tag_list, tags, self._directory, self._resolver, lambda: self._allowed
+            tag_list, tags, self._directory, self._resolver, self.freed, lambda: self._allowed
         )
         self._begun[preparation] = None
         return preparation

@@ -133,6 +133,7 @@ class Server:
         await background.start(self.hub.turns.run)
         background.start_soon(self.hub.flush_scheduler.run)
         background.start_soon(self.hub.token_changes.run)
+        background.start_soon(self.hub.free_matches)
         background.start_soon(self.hub.report_drops)
         background.start_soon(self.hub.recorder.run)
         background.start_soon(self._endpoints.streams.watch)

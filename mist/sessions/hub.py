@@ -42,7 +42,7 @@ from mist.sessions.session_table import ConnectedSession, SessionTable
 from mist.sessions.token_changes import TokenChanges
 from mist.sessions.token_limits import TokenLimits
 from mist.telemetry import Tracing
-from mist.turns import Turns
+from mist.turns import Account, Turns
 
 if TYPE_CHECKING:
     from mist.archive.sealer import Sealer  # needs pyarrow, which is an extra
@@ -242,6 +242,14 @@ class Hub(InsidePublisher):
     def note_dropping(self, name: str, outbox: Outbox) -> None:
         """A session's outbox has begun to drop; `report_drops` logs it with the rest."""
         self._dropping.append((name, outbox, outbox.dropped_full - 1))
+
+    async def free_matches(self) -> None:
+        """Free what matches have found and no longer need, in turns, until cancelled."""
+        freed, account = self.broker.freed, Account()
+        with freed.taking():
+            while True:
+                await freed.wait()
+                await self.turns.drive(freed.steps(), account)
 
     async def report_drops(self, interval: float = 1.0) -> None:
         """Log what outboxes dropped, at most once an `interval` (seconds) for a session.

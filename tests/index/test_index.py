@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import mist.index.chunk
+import mist.index.tree
 from mist.index import Index, Thresholds
 from mist.index.chunk import Chunk
 from mist.index.nodes import Branch, Key, Node
@@ -123,6 +124,7 @@ def test_a_match_in_steps_finds_what_is_there_all_the_while(
     turns = iter(changes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mist.index.chunk, "_STEP", step)
+        patch.setattr(mist.index.tree, "_NODES", min(step, 16))
         for groups in index.match_in_steps(message):
             found.update(groups)
             for tags in next(turns, ()):  # comes, or goes
