@@ -28,6 +28,7 @@ from mist.broker.backlog import Written
 from mist.broker.broker import Broker, BrokerStatistics
 from mist.broker.meters import Meters
 from mist.broker.outbox import Outbox, OutboxLimits
+from mist.change import Change
 from mist.history.idempotency import KeysInMemory
 from mist.message import Limits
 from mist.sessions.client_filters import ClientFilters
@@ -245,10 +246,11 @@ class Hub(InsidePublisher):
 
     async def free_matches(self) -> None:
         """Free what matches have found and no longer need, in turns, until cancelled."""
-        freed, account = self.broker.freed, Account()
-        with freed.taking():
+        freed, account, changed = self.broker.freed, Account(), Change()
+        with freed.taking(changed.notify):
             while True:
-                await freed.wait()
+                while not freed:
+                    await changed.wait()
                 await self.turns.drive(freed.steps(), account)
 
     async def report_drops(self, interval: float = 1.0) -> None:

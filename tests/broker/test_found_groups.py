@@ -8,6 +8,10 @@ from mist.broker.groups import Group
 LONG = 10_000
 
 
+def nothing() -> None:
+    """Nobody is waiting."""
+
+
 def groups_of(count: int) -> list[Group]:
     group = Group(b"a")
     return [group] * count
@@ -15,7 +19,7 @@ def groups_of(count: int) -> list[Group]:
 
 def test_a_long_list_is_emptied_in_steps_when_its_last_reference_is_gone() -> None:
     freed = FreedLists()
-    with freed.taking():
+    with freed.taking(nothing):
         found = FoundGroups(freed, groups_of(LONG))
         other = found
         del found
@@ -31,7 +35,7 @@ def test_a_long_list_is_emptied_in_steps_when_its_last_reference_is_gone() -> No
 
 def test_its_groups_are_gone_afterwards() -> None:
     freed = FreedLists()
-    with freed.taking():
+    with freed.taking(nothing):
         group = Group(b"a")
         before = sys.getrefcount(group)
         found = FoundGroups(freed, [group] * LONG)
@@ -43,7 +47,7 @@ def test_its_groups_are_gone_afterwards() -> None:
 
 def test_what_is_taken_between_two_steps_is_emptied_too() -> None:
     freed = FreedLists()
-    with freed.taking():
+    with freed.taking(nothing):
         FoundGroups(freed, groups_of(LONG))
         steps = freed.steps()
         next(steps)
@@ -54,7 +58,7 @@ def test_what_is_taken_between_two_steps_is_emptied_too() -> None:
 
 def test_a_short_list_is_freed_at_once() -> None:
     freed = FreedLists()
-    with freed.taking():
+    with freed.taking(nothing):
         FoundGroups(freed, groups_of(10))
         assert len(freed) == 0
 
@@ -63,7 +67,7 @@ def test_where_nobody_does_the_steps_it_is_freed_at_once() -> None:
     freed = FreedLists()
     FoundGroups(freed, groups_of(LONG))
     assert len(freed) == 0
-    with freed.taking():
+    with freed.taking(nothing):
         FoundGroups(freed, groups_of(LONG))
         assert len(freed) == LONG
     assert len(freed) == 0
@@ -73,7 +77,16 @@ def test_where_nobody_does_the_steps_it_is_freed_at_once() -> None:
 
 def test_no_more_than_so_many_wait() -> None:
     freed = FreedLists()
-    with freed.taking():
+    with freed.taking(nothing):
         for _ in range(5):
-            FoundGroups(freed, groups_of(1_000_000))
-        assert len(freed) == 4_000_000
+            FoundGroups(freed, groups_of(250_000))
+        assert len(freed) == 500_000
+
+
+def test_who_does_the_steps_is_told() -> None:
+    freed = FreedLists()
+    told: list[int] = []
+    with freed.taking(lambda: told.append(len(freed))):
+        FoundGroups(freed, groups_of(10))
+        FoundGroups(freed, groups_of(LONG))
+    assert told == [LONG]

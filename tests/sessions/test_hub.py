@@ -8,6 +8,8 @@ import trio.testing
 
 from mist.auth.opening import open_registry
 from mist.auth.record import Record
+from mist.broker.found_groups import FoundGroups
+from mist.broker.groups import Group
 from mist.broker.outbox import OutboxLimits
 from mist.commands import AddTags, Auth, Register, RemoveTags, Subscribe, Unregister
 from mist.errors import EmptyTag, InvalidTag
@@ -310,3 +312,13 @@ async def test_another_token_that_allows_less_ends_many_subscriptions_in_steps(
     assert session.ended is None
     assert [*session.subscriptions.tag_sets()] == [narrow]
     assert session.outbox.peek().count(b"revoked") == 200
+
+
+async def test_what_wide_matches_found_is_freed_in_turns(hub: Hub, nursery: trio.Nursery) -> None:
+    nursery.start_soon(hub.free_matches)
+    await trio.testing.wait_all_tasks_blocked()
+    for _ in range(2):  # it goes on after the first
+        FoundGroups(hub.broker.freed, [Group(b"a")] * 10_000)
+        assert len(hub.broker.freed) == 10_000
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(hub.broker.freed) == 0
