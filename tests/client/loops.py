@@ -19,11 +19,12 @@ from typing import Any, TypeVar
 
 import outcome
 import trio
+import trio.testing
 
 import mist.client
 from mist.client import Client
 
-__all__ = ["asyncio_loop", "connect", "trio_only"]
+__all__ = ["asyncio_loop", "begun", "connect", "trio_only"]
 
 _loop: asyncio.AbstractEventLoop | None = None
 
@@ -125,6 +126,15 @@ def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[], Any]) -> 
 
     loop.call_soon_threadsafe(run)
     return future.result(10)
+
+
+async def begun(client: object) -> None:
+    """Wait until every call of a client that a task has begun is at its first wait."""
+    await trio.testing.wait_all_tasks_blocked()
+    if isinstance(client, _There):
+        # The first is behind what creates their tasks, the second behind these tasks' first steps.
+        for _ in range(2):
+            _call_soon(client._loop, lambda: None)
 
 
 class _There:

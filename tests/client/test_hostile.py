@@ -24,7 +24,7 @@ from mist.client import (
 )
 from mist.history import Policy
 from tests.client.fakes import Fake
-from tests.client.loops import connect, trio_only
+from tests.client.loops import begun, connect, trio_only
 from tests.client.test_client import States
 from tests.client.test_history import DIALECTS, Place, place_at, take, until
 from tests.servers import port_of, running
@@ -423,7 +423,7 @@ async def test_a_token_swapped_while_disconnected_is_presented_next(place: Place
         await place.publisher.unregister("T")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.authenticate, "NEW")
-            await trio.testing.wait_all_tasks_blocked()
+            await begun(client)
             proxy.refusing = False
         await place.publish("1")
         assert await take(subscription, 1) == ["1"]
