@@ -123,11 +123,14 @@ class ConnectionSupervisor:
                     started = True
                     task_status.started()
 
-            error = await self._connect_once(connected)
+            presented = self._handler.token
+            error = await self._connect_once(presented, connected)
             if self._closing:
                 return
             persist = self._options.reconnect if started else self._options.wait
-            if isinstance(error, Rejected) or not persist:
+            # A refusal of a token that was replaced meanwhile says nothing of the new one.
+            replaced = not self._connected and presented != self._handler.token
+            if not persist or (isinstance(error, Rejected) and not replaced):
                 raise error
             # A server that accepts connections only to drop them counts as failed; one that is
             # restarted, as servers behind a load balancer are one after another, does not.
@@ -146,7 +149,7 @@ class ConnectionSupervisor:
             self._phase.cancel()
         return self._phase
 
-    async def _connect_once(self, connected: Callable[[], None]) -> ClientError:
+    async def _connect_once(self, token: str | None, connected: Callable[[], None]) -> ClientError:
         """One connection, from opening to its end. Returns why it ended."""
         self._connected = False
         self._reason = None
@@ -157,7 +160,7 @@ class ConnectionSupervisor:
                     transport = await open_transport(
                         self._address,
                         ssl_context=self._options.ssl_context,
-                        token=self._handler.token,
+                        token=token,
                     )
                 if transport is None:
                     raise ConnectError(_TIMED_OUT)

@@ -3,6 +3,7 @@
 import contextlib
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -51,6 +52,14 @@ def ws(server: Server) -> str:
     return server.urls[1]
 
 
+@attrs.frozen
+class Gate:
+    """Keeps one connection waiting, before anything of it is passed on."""
+
+    reached: trio.Event = attrs.field(init=False, factory=trio.Event)
+    opened: trio.Event = attrs.field(init=False, factory=trio.Event)
+
+
 class Proxy:
     """Stands between a client and a server, and cuts what passes through."""
 
@@ -60,6 +69,7 @@ class Proxy:
         self._streams: list[trio.SocketStream] = []
         self.refusing = False
         self.deaf = False  # takes what the client writes, and passes nothing on
+        self.gate: Gate | None = None  # that the next connection is kept waiting at
         self.connections = 0
         self.url = ""
 
@@ -73,6 +83,10 @@ class Proxy:
         self.connections += 1
         if self.refusing:
             return
+        gate, self.gate = self.gate, None
+        if gate is not None:
+            gate.reached.set()
+            await gate.opened.wait()
         with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             onward = await trio.open_tcp_stream(*self._target)
             self._streams += [stream, onward]

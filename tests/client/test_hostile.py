@@ -25,7 +25,7 @@ from mist.client import (
 from mist.history import Policy
 from tests.client.fakes import Fake
 from tests.client.loops import begun, connect, trio_only
-from tests.client.test_client import States
+from tests.client.test_client import Gate, States
 from tests.client.test_history import DIALECTS, Place, place_at, take, until
 from tests.servers import port_of, running
 
@@ -428,6 +428,32 @@ async def test_a_token_swapped_while_disconnected_is_presented_next(place: Place
         await place.publish("1")
         assert await take(subscription, 1) == ["1"]
         await place.publisher.unregister("NEW")
+        with pytest.raises(AccessDenied):
+            await anext(subscription)
+
+
+async def test_a_token_swapped_while_an_attempt_presents_the_old_one(place: Place) -> None:
+    await place.publisher.register(["a"], "NEW")
+    proxy = place.proxies["ws"]
+    async with (
+        place.connect("ws") as client,
+        client.subscribe(["a"]) as subscription,
+    ):
+        gate = proxy.gate = Gate()
+        await proxy.cut()
+        await gate.reached.wait()  # with T
+        await place.publisher.unregister("T")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.authenticate, "NEW")
+            await begun(client)
+            gate.opened.set()
+        await place.publish("1")
+        assert await take(subscription, 1) == ["1"]
+        gate = proxy.gate = Gate()
+        await proxy.cut()
+        await gate.reached.wait()
+        await place.publisher.unregister("NEW")
+        gate.opened.set()
         with pytest.raises(AccessDenied):
             await anext(subscription)
 
