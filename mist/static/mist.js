@@ -1618,6 +1618,7 @@ class Client {
   #closing = new AbortController();
   #wake = () => {};
   #failures = 0; // in a row
+  #presented; // the token that the server was given last
   #renewal; // the timer that has another token asked for
   #renewed = null; // the token that it is set for
   #opened = deferred(); // settles when it is open the next time
@@ -1698,7 +1699,8 @@ class Client {
       this.#wake();
       return this.#opened.promise;
     }
-    return this.#transport.refresh(await this.#token());
+    this.#presented = await this.#token();
+    return this.#transport.refresh(this.#presented);
   }
 
   close() {
@@ -1722,8 +1724,10 @@ class Client {
         failure = error instanceof Failure ? error : lost(error.message, {cause: error});
       }
       if (this.#state === "closed") return;
-      // A client with getToken may get a new token by now.
-      const renew = failure.code === "unauthorized" && this.#options.getToken && lasted > 0;
+      // A client with getToken may get a new token by now, and `refresh` may have given one.
+      const {token, getToken} = this.#options;
+      const another = token === undefined ? getToken && lasted > 0 : token !== this.#presented;
+      const renew = failure.code === "unauthorized" && another;
       if (failure.final && !renew) return void this.#end(failure);
       await this.#pause(failure, lasted >= HEALTHY_AFTER);
     }
@@ -1761,6 +1765,7 @@ class Client {
     if (this.#state === "closed") throw new MistError("closed", "the client is closed");
     const {WebSocket} = this.#options;
     const more = {WebSocket, publishUrl: this.#publishUrl, presence: this.#presence};
+    this.#presented = token;
     const transport = new TRANSPORT_CLASSES[name](url, token, this.#table, more);
     this.#alive.add(transport);
     transport.ended.then(() => this.#alive.delete(transport));

@@ -292,6 +292,22 @@ async def test_a_bad_token_in_band_ends_it(page: ClientPage, services: Client, u
     await page.is_state("closed")
 
 
+async def test_a_token_swapped_while_an_attempt_presents_the_old_one(
+    page: ClientPage, services: Client, url: str, proxy: Proxy
+) -> None:
+    swap = "window.swapped = client.refresh(TOKEN).then(() => true)".replace(
+        "TOKEN", json.dumps(TOKEN)
+    )
+    socket = f"class extends WebSocket {{constructor(...all) {{super(...all); {swap};}}}}"
+    await page.start(url, token="old", WebSocket=f"=>{socket}")
+    await page.listen("a")
+    await publish(services, "1")
+    assert await page.got(1) == ["a: 1"]
+    assert await page.evaluate("swapped")
+    await services.unregister(TOKEN)
+    await page.is_state("closed")
+
+
 async def test_who_can_get_tokens_gets_another_when_one_is_gone(
     page: ClientPage, services: Client, url: str
 ) -> None:
