@@ -1,4 +1,4 @@
-"""A server's threads share one arena of the memory allocator."""
+"""A server's threads share one arena of the memory allocator, and what is freed stays at hand."""
 
 import subprocess
 import sys
@@ -45,3 +45,37 @@ def test_threads_share_one_arena_unless_an_operator_says_otherwise(
     subprocess.run(command, check=True, env=environment(**variables))
     arenas = path.read_text().count("<heap nr=")
     assert (arenas == 1) is one
+
+
+FAULTS = """
+import resource, sys
+from mist import allocator
+if sys.argv[1] == "settled":
+    allocator.settle()
+line = bytearray(1_000_000)
+def copy():
+    kept = [bytes(line) for _ in range(4)]
+copy()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    copy()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "variables", "few"),
+    [
+        ("settled", {}, True),
+        ("as it is", {}, False),
+        ("settled", {"MALLOC_TRIM_THRESHOLD_": "131072"}, False),
+    ],
+)
+def test_memory_for_large_copies_is_not_given_back_each_time(
+    how: str, variables: dict[str, str], few: bool
+) -> None:
+    command = [sys.executable, "-c", FAULTS, how]
+    done = subprocess.run(
+        command, check=True, env=environment(**variables), capture_output=True, text=True
+    )
+    assert (int(done.stdout) < 1_000) is few  # pages; 40 MB are 10,000
