@@ -5,7 +5,7 @@ POST /v1/messages       all of a request's messages or none; durable when answer
 GET /v1/messages        a page of messages that match any of some tag sets, by ascending ids
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import attrs
@@ -16,7 +16,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from mist.audience import Audience
-from mist.auth import Record
 from mist.broker.attribute_index import for_site
 from mist.commands import Since
 from mist.errors import HistoryOff, NotGranted
@@ -33,7 +32,7 @@ from mist.http.problems import Problem
 from mist.http.publications import BODY, Reading
 from mist.http.queries import LATEST, SINCE, TAGS, Query, Wanted
 from mist.http.reading import check_reading
-from mist.message import Envelope, TagSet
+from mist.message import Envelope
 from mist.sessions.batching import Checked
 from mist.sessions.hub import Hub
 from mist.sessions.sequencer import Sequencer
@@ -149,7 +148,8 @@ class _Publishing:
         self._request = request
         self._caller = caller
         self._account = context.access.account(caller, request)
-        self._found = Reading(context.hub.limits)
+        grant = None if caller.record is None else caller.record.grant
+        self._found = Reading(context.hub.limits, grant)
 
     async def publish(self, body: bytes, key: Key | None, *, lines: bool) -> Response:
         """Publish a body's messages, and answer."""
@@ -214,7 +214,7 @@ class _Publishing:
         """Free the messages, in turns."""
         await self._hub.let_go(checked, self._account)
         found = self._found
-        await self._hub.turns.drive(emptying(found.messages, found.tag_sets), self._account)
+        await self._hub.turns.drive(emptying(found.messages), self._account)
 
     async def _authorize(self) -> None:
         """Check the right to publish all of it, in turns.
@@ -226,14 +226,17 @@ class _Publishing:
             NotGranted: the token may not publish one of them.
             Problem: the token was revoked (401).
         """
+        found = self._found
         while True:
             caller = self._caller = self._access.again(self._caller, self._request)
             if caller.record is None:
                 return
-            steps = _check_publishing(caller.record, self._found.tag_sets)
-            await self._hub.turns.drive(steps, self._account)
-            if self._access.again(caller, self._request).record is caller.record:
-                return
+            if found.grant != caller.record.grant:  # the token has changed since
+                await self._hub.turns.drive(found.ask(caller.record.grant), self._account)
+                continue
+            if not found.granted:
+                raise NotGranted
+            return
 
     def _envelopes(self) -> list[Envelope | None]:
         record = self._caller.record
@@ -267,17 +270,6 @@ def check_room(hub: Hub) -> None:
         raise Problem(503, "draining", "the server is shutting down", {"Retry-After": "1"})
     if hub.sequencer is not None and hub.sequencer.congested:
         raise Problem(503, "busy", "too much is waiting to be stored", {"Retry-After": "1"})
-
-
-def _check_publishing(record: Record, tag_sets: Iterable[TagSet]) -> Iterator[None]:
-    """Check a token's right to publish each message, one in each step. Raises NotGranted."""
-    checked: set[TagSet] = set()
-    for tags in tag_sets:
-        if tags not in checked:
-            if not record.grant.may_publish(tags):
-                raise NotGranted
-            checked.add(tags)
-        yield
 
 
 # reading

@@ -10,6 +10,10 @@
 All messages are validated before any of them is published, and stored all or none. A body of
 thousands is read in steps, so that others have their turns (`mist.turns`): first it is split, then
 each message is read and judged. Tags are counted before they are looked at.
+
+Of each message's tags only the text is kept. As sets, those of 3,000 messages with 64 tags were
+what passes of the garbage collector walked through: 8 ms for one over young objects, 22 for a full
+one.
 """
 
 import re
@@ -22,12 +26,20 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from mist.audience import Audience
+from mist.auth import Grant
 from mist.errors import DataTooLong, TooManyTags
 from mist.history import MAX_GROUP
 from mist.http.bodies import NDJSON
 from mist.http.openapi import Body
 from mist.http.problems import Problem
-from mist.message import MAX_REPEATS, Limits, TagSet, format_tags, has_more_strings, parse_tags
+from mist.message import (
+    MAX_REPEATS,
+    Limits,
+    format_tags,
+    has_more_strings,
+    parse_tag_list,
+    parse_tags,
+)
 
 __all__ = ["BODY", "TAGS", "Reading"]
 
@@ -65,23 +77,24 @@ class Reading:
 
     Args:
         limits: of tags and data.
+        grant: what they should be allowed by; None for anything.
 
     Attributes:
         messages: tags, in canonical form, and data of each, in order; at least one in the end.
-        tag_sets: of each message, the tags as a set.
+        granted: whether the grant allows all of them to be published.
         audiences: of each message; None is everyone.
         is_list: whether they came as a list, however long, rather than as one object.
     """
 
     limits: Limits
+    grant: Grant | None = None
     messages: list[tuple[bytes, bytes]] = attrs.field(factory=list)
-    tag_sets: list[TagSet] = attrs.field(factory=list)
+    granted: bool = True
     audiences: list[Audience | None] = attrs.field(factory=list)
     is_list: bool = True
-    # Tags of the newest one as given, and what was made of them.
+    # Tags of the newest one as given, and as they are written.
     _given: list[str] | None = attrs.field(default=None, init=False)
     _tag_list: bytes = attrs.field(default=b"", init=False)
-    _tags: TagSet = attrs.field(default=frozenset(), init=False)
 
     def steps(self, body: bytes, *, lines: bool) -> Iterator[None]:
         """Read a body, a message in each step, or a few small ones.
@@ -108,6 +121,15 @@ class Reading:
         if not self.messages:
             raise _invalid("there is no message in it")
 
+    def ask(self, grant: Grant) -> Iterator[None]:
+        """Ask another grant about what was read, in steps. Until the end, `granted` is False."""
+        self.grant, self.granted = grant, False
+        for tag_list in {tag_list for tag_list, _ in self.messages}:
+            if not grant.may_publish(parse_tag_list(tag_list, self.limits.message_tags)):
+                return
+            yield
+        self.granted = True
+
     def _found(self, body: bytes, *, lines: bool) -> Iterable["_Found | None"]:
         if lines:
             return _lines(body)
@@ -124,12 +146,13 @@ class Reading:
         except _UNREADABLE as error:
             raise _invalid(f"{name} {number}: {error}" if number else str(error)) from None
         if each.tags != self._given:  # the same ones often follow each other
-            self._tags = parse_tags(each.tags, limits.message_tags)
-            self._tag_list = format_tags(self._tags).encode()
+            tags = parse_tags(each.tags, limits.message_tags)
+            self._tag_list = format_tags(tags).encode()
             self._given = each.tags
+            if self.granted and self.grant is not None:
+                self.granted = self.grant.may_publish(tags)
         data = _data(each, limits)
         self.audiences.append(None if each.to is UNSET else Audience.of_json(each.to))
-        self.tag_sets.append(self._tags)
         self.messages.append((self._tag_list, data))
         return size
 

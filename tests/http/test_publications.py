@@ -1,5 +1,6 @@
 """A long list of messages is taken apart some at a time, just as if it were all at once."""
 
+import gc
 import json
 
 import msgspec
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mist.auth import Grant
 from mist.errors import MistError
 from mist.http import publications
 from mist.http.problems import Problem
@@ -87,10 +89,38 @@ def test_each_message_has_its_tags_however_many_before_it_had_the_same(
     reading = Reading(Limits())
     for _ in reading.steps(body.encode(), lines=lines):
         pass
-    assert reading.tag_sets == list(map(frozenset, given))
     assert reading.messages == [
         (",".join(sorted(set(tags))).encode(), b"%d" % n) for n, tags in enumerate(given)
     ]
+
+
+def test_tags_are_kept_as_text_alone() -> None:
+    messages = [
+        {"tags": [f"{number}:{tag}" for tag in range(64)], "data": "x"} for number in range(500)
+    ]
+    before = sum(len(each) for each in gc.get_objects() if isinstance(each, frozenset))
+    reading = Reading(Limits())
+    for _ in reading.steps(json.dumps(messages).encode(), lines=False):
+        pass
+    after = sum(len(each) for each in gc.get_objects() if isinstance(each, frozenset))
+    assert len(reading.messages) == 500
+    assert after - before <= 64
+
+
+@given(st.lists(TAGS, min_size=1, max_size=6), st.sets(st.sampled_from(["a", "b", "Z"])))
+def test_a_grant_that_is_asked_afterwards_says_what_it_had_said_meanwhile(
+    lists: list[list[str]], granted: set[str]
+) -> None:
+    body = json.dumps([{"tags": tags, "data": ""} for tags in lists]).encode()
+    grant = Grant(frozenset(f">{tag}" for tag in granted))
+    asked, anybody = Reading(Limits(), grant), Reading(Limits())
+    for reading in (asked, anybody):
+        for _ in reading.steps(body, lines=False):
+            pass
+    assert anybody.granted
+    for _ in anybody.ask(grant):
+        assert not anybody.granted  # not yet
+    assert asked.granted == anybody.granted == all(map(granted.issuperset, lists))
 
 
 @pytest.mark.parametrize(("data", "most", "all_of_it"), [("},", 2, 1.2), ("},{", 1_000, 4)])
