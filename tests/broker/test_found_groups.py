@@ -1,5 +1,6 @@
 """Long lists of groups are freed in steps, once nobody has them."""
 
+import gc
 import sys
 
 from mist.broker.found_groups import FoundGroups, FreedLists
@@ -90,3 +91,23 @@ def test_who_does_the_steps_is_told() -> None:
         FoundGroups(freed, groups_of(10))
         FoundGroups(freed, groups_of(LONG))
     assert told == [LONG]
+
+
+def test_the_cyclic_collector_does_not_walk_through_them() -> None:
+    freed = FreedLists()
+    kept: list[FoundGroups] = []
+    found = FoundGroups(freed, groups_of(LONG))
+    found += groups_of(LONG)
+    assert not gc.is_tracked(found)
+    with freed.taking(lambda: kept.extend(freed._lists)):
+        del found
+        assert [gc.is_tracked(each) for each in kept] == [False]
+        gc.collect()
+        list(freed.steps())
+    assert kept == [[]]
+
+
+def test_what_only_such_a_list_refers_to_stays() -> None:
+    found = FoundGroups(FreedLists(), [Group(b"a")])
+    gc.collect()
+    assert found[0].tag_list == b"a"
