@@ -76,7 +76,11 @@ def cut(stream: bytes, cuts: list[int]) -> list[bytes]:
 
 
 NO_LIMIT = 1 << 64  # wsproto, which is the measure here, has none either
-payloads = st.one_of(st.text(max_size=60).map(str.encode), st.binary(max_size=200))
+payloads = st.one_of(
+    st.text(max_size=60).map(str.encode),
+    st.text(min_size=100, max_size=300).map(str.encode),
+    st.binary(max_size=200),
+)
 whole_frames = st.builds(
     client_frame,
     st.sampled_from([1, 1, 1, 1, 2, 9, 10, 8, 0, 3, 0x41]),
@@ -123,6 +127,7 @@ def test_close_frames_of_every_code_and_reason_say_the_same(stream: bytes, cuts:
 def test_what_clients_send_most_takes_no_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     said = {
         client_frame(1, b"text"): [Text(b"text")],
+        client_frame(1, b"longer" * 100): [Text(b"longer" * 100)],
         client_frame(9, b"?"): [Pinged(b"?")],
         client_frame(10, b""): [],
         client_frame(10, b"x" * 125) * 10_000: [],
@@ -152,6 +157,16 @@ def test_no_parser_is_given_a_flood_of_pongs(before: int, behind: int) -> None:
         pieces = [flood[:before], flood[before : len(flood) - behind], flood[len(flood) - behind :]]
         assert list(read(FrameReader(1_000), pieces)) == [Text(b"begun")]
     assert sum(map(len, given)) < 100
+
+
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 127, 999, 1_000, 1_001])
+def test_a_size_in_two_bytes_is_for_what_one_byte_cannot_say(size: int) -> None:
+    frame = b"\x81\xfe" + size.to_bytes(2) + bytes(4) + b"a" * size
+    for stream in (frame, client_frame(1, b"before") + frame):
+        for place in (1, 2, 3, 4, 7):
+            found = list(read(FrameReader(1_000), [stream[:-place], stream[-place:]]))
+            said = Text(b"a" * size) if 126 <= size <= 1_000 else Broken
+            assert found[-1] == said or type(found[-1]) is said
 
 
 def test_between_messages_nothing_is_held() -> None:
