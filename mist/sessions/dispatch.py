@@ -163,6 +163,12 @@ class CommandSession(AuthenticatingSession):
                     else:
                         await self._publish_stored(publisher, command)
                     continue
+                if isinstance(command, Pause):  # which waits for nothing that was published
+                    if turns.spent(start):
+                        await self.hub.flush_scheduler.rest(self.account, late=not self.live)
+                    if self.ended is not None:
+                        break
+                    continue
                 if publisher is not None:  # only with a history is there anything to wait for
                     await self._catch_up(publisher)
                 if self._changes:

@@ -68,6 +68,8 @@ class HubLimits:
 
     Attributes:
         subscriptions: of a session without a token (a service on TCP).
+        named_subscriptions: of a session, those of a NATS client. Each of them gets a message for
+            itself, so all of them may be the recipients of one.
         token_subscriptions: of all sessions of a token (browsers) together.
         subscription_bytes: the canonical tag lists of one session's subscriptions, together;
             a million subscriptions of the longest tags would otherwise be 4 GB.
@@ -77,6 +79,7 @@ class HubLimits:
     """
 
     subscriptions: int = 1_000_000
+    named_subscriptions: int = 100_000
     token_subscriptions: int = 20_000
     subscription_bytes: int = 256 * 1024 * 1024
     strict_grants: bool = False

@@ -61,6 +61,7 @@ class Session(BaseSession):
             return
         if (
             self._room <= 0
+            or len(named) >= limits.named_subscriptions
             or self.subscriptions.list_bytes + named.list_bytes >= limits.subscription_bytes
         ):
             raise TooManySubscriptions

@@ -63,8 +63,10 @@ from mist.errors import (
     PresenceOff,
     TokenNotFound,
     TooManyRequests,
+    TooManySubscriptions,
     Unauthorized,
 )
+from mist.history.opening import open_history
 from mist.message import TagSet
 from mist.protocols import Protocol
 from mist.protocols.line.forms import PLAIN
@@ -82,7 +84,9 @@ from mist.replies import (
 )
 from mist.sessions.authenticating import Credential
 from mist.sessions.dispatch import CommandSession
+from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.hub import Hub, HubLimits
+from mist.sessions.sequencer import Sequencer
 from mist.terms import Terms
 from mist.turns import Account, Turns
 from mist.wire import Batch
@@ -309,6 +313,39 @@ async def test_many_commands_let_others_run_in_between(nursery: trio.Nursery) ->
         await handle(session, protocol, *[Ping() for _ in range(20_000)])
         nursery.cancel_scope.cancel()
     assert turns >= 3
+
+
+async def test_a_session_may_have_so_many_named_subscriptions() -> None:
+    hub = await make_hub()
+    hub.hub_limits = HubLimits(named_subscriptions=2)
+    session, protocol = make_session(hub)
+    asked = [SubscribeNamed(A, name, PLAIN, "") for name in (b"1", b"2", b"2", b"3")]
+    replies = await handle(session, protocol, *asked, Subscribe(A))
+    assert all(map(same, replies, [Done(), Done(), Done(), failed(TooManySubscriptions), Done()]))
+
+
+async def test_a_pause_gives_a_turn_and_waits_for_nothing_that_was_published(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hub = await make_hub()
+    history = await open_history("memory://")
+    hub.sequencer = await Sequencer.over(hub.broker, history)  # and nobody runs it
+    session, protocol = make_session(hub)
+    rests = 0
+
+    async def rest(self: FlushScheduler, account: Account, *, late: bool = False) -> None:
+        nonlocal rests
+        rests += 1
+
+    monkeypatch.setattr(FlushScheduler, "rest", rest)
+    monkeypatch.setattr(Turns, "spent", lambda self, began: True)
+    with trio.fail_after(5):
+        await handle(session, protocol, Publish(Batch.of(A, b"x")), Pause(), Pause())
+    assert rests == 2
+    assert session.ended is None
+    with trio.move_on_after(0.01) as waited:
+        await handle(session, protocol, Ping())
+    assert waited.cancelled_caught
 
 
 async def test_only_who_has_published_waits_for_others_to_share_a_flush() -> None:

@@ -73,6 +73,8 @@ __all__ = ["UNAUTHENTICATED_OBJECT", "JsonDialect", "JsonProtocol", "Said"]
 UNAUTHENTICATED_OBJECT: Final = MAX_CREDENTIAL + 256
 """Bytes in an object of a peer that has not authenticated."""
 
+_TAGS: Final = 200  # of messages that are gathered without a pause: some 0.3 ms
+
 _GUESSES: Final = 8
 _BETWEEN: Final = frozenset((b"", b"{", b" ", b"\t", b"\r", b"\n"))  # what may follow an object
 
@@ -109,6 +111,7 @@ class JsonDialect(Protocol):
 
     def receive(self, data: bytes) -> Iterator[Command]:
         gathering = Gathering()
+        looked_at = 0  # tags, since others may have had their turns
         for request in self._said(data):
             if isinstance(request, Request):
                 if self._unauthenticated:
@@ -116,6 +119,10 @@ class JsonDialect(Protocol):
                     if request.command == "auth":
                         continue
                 if request.command == "publish" and gathering.add(request):
+                    looked_at += len(request.tags or ())
+                    if looked_at > _TAGS:
+                        looked_at = 0
+                        yield Pause()  # what is gathered goes on to be one batch
                     continue
             elif isinstance(request, Alike):
                 gathering.add_all(request)

@@ -52,6 +52,7 @@ from mist.replies import (
     Tags,
 )
 from mist.wire import Batch
+from tests.protocols.test_client_frames import client_frame
 
 LIMITS = Limits(data=100, line=300)
 CLOSED = ['{"error":"Invalid json"}', "hangup"]
@@ -142,6 +143,20 @@ def test_reading_goes_on_after_a_pause_where_it_was(
 def test_others_have_their_turns_in_a_chunk_without_an_end() -> None:
     sent = b'{"x":[' + b'"a",' * 16_000
     assert seen([sent], Limits())[1] == 2 * 16_000 // objects._STEP
+
+
+def test_others_have_their_turns_while_publishes_are_gathered_which_stay_one_batch() -> None:
+    sent = [
+        b'{"command":"publish","tags":[%b],"data":"%d"}'
+        % (b",".join(b'"%d:%d"' % (number, tag) for tag in range(64)), number)
+        for number in range(100)
+    ]
+    protocol = JsonFrameProtocol(Limits())
+    *pauses, last = protocol.receive(b"".join(client_frame(1, each) for each in sent))
+    assert isinstance(last, Publish)
+    assert last.batch.count == 100
+    assert len(pauses) == 25
+    assert {type(each) for each in pauses} == {Pause}
 
 
 def test_far_too_many_tags_are_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
