@@ -8,7 +8,7 @@ A group asks nothing of its subscribers but to be hashable. What they are is up 
 `mist.broker.matches.Subscriber`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 from weakref import WeakSet
 
@@ -103,8 +103,13 @@ class Group:
             self._watchers.clear()
 
 
-def collect(groups: Iterable[Group]) -> dict[Any, None]:
-    """The distinct subscribers of some groups, in the order met. O(groups + subscribers)."""
+def collect(groups: Sequence[Group]) -> Mapping[Any, None]:
+    """The distinct subscribers of some groups, in the order met. O(groups + subscribers).
+
+    Of one group alone they are its own, which change with it; O(1).
+    """
+    if len(groups) == 1 and type(members := groups[0]._members) is dict:
+        return members  # there may be 100,000, whose copy takes 8 ms
     found: dict[Any, None] = {}
     for group in groups:
         members = group._members  # there may be 100,000 groups, of one each

@@ -108,7 +108,7 @@ class Preparation:
             left = (group for group in dict.fromkeys(self._groups) if group)
             self._groups = FoundGroups(self._freed, left)
         if self._fewer:
-            self._found = collect(self._groups)
+            self._found = dict(collect(self._groups))
         self._changed = self._fewer = False
         match = Match(self.written, self._tags, self._groups)
         self._resolver.keep(match, self._found)

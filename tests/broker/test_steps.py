@@ -330,6 +330,24 @@ def test_what_is_prepared_is_as_exact_as_a_match_at_that_moment() -> None:
 
 
 @pytest.mark.usefixtures("small_steps")
+def test_what_is_prepared_are_not_a_group_s_own_members() -> None:
+    broker = Broker()
+    fill(broker)
+    first, *others = [subscribed(broker, "q") for _ in range(3)]
+    group = broker.find(frozenset("q"))
+    assert group is not None
+    preparation = broker._preparations.begin(b"q,r")
+    list(preparation.steps())
+    broker.unsubscribe(first, group)
+    assert preparation.finish().groups == [group]  # whose members it has collected anew
+    last = subscribed(broker, "r")
+    assert list(group.members) == others
+    recipients = broker._resolver.resolve(preparation.finish())
+    assert set(recipients) == {*others, last}
+    broker.release([preparation])
+
+
+@pytest.mark.usefixtures("small_steps")
 def test_a_message_that_is_prepared_is_delivered_without_a_step_in_the_index() -> None:
     broker = Broker()
     outbox = fill(broker)
