@@ -20,6 +20,18 @@ class Clock:
         return trio.current_time() + self.ahead
 
 
+class Wakes(trio.abc.Instrument):
+    """Counts how often other tasks than the test's run."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._own = trio.lowlevel.current_task()
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        """Called by trio."""
+        self.count += task is not self._own
+
+
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
@@ -97,3 +109,26 @@ async def test_nobody_wakes_while_nothing_is_set(
     mock_clock.jump(2)
     await wait_all_tasks_blocked()
     assert trio.lowlevel.current_statistics().seconds_to_next_deadline == math.inf
+
+
+async def test_what_comes_and_goes_and_is_due_later_wakes_nobody(
+    clock: Clock, taken: Callable[..., list[object]], autojump_clock: MockClock
+) -> None:
+    schedule = Schedule[str](clock)
+    found = taken(schedule)
+    schedule.set("first", clock() + 3600)
+    await wait_all_tasks_blocked()
+    wakes = Wakes()
+    trio.lowlevel.add_instrument(wakes)
+    try:
+        for number in range(100):
+            schedule.set(str(number), clock() + 1800 - number)  # each is the earliest
+            await wait_all_tasks_blocked()
+            schedule.remove(str(number))
+        assert wakes.count == 0
+        schedule.set("soon", clock() + 0.25)
+        await trio.sleep(0.5)
+        assert wakes.count > 0
+    finally:
+        trio.lowlevel.remove_instrument(wakes)
+    assert found == [(0.25, "soon")]
