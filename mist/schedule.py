@@ -6,9 +6,9 @@
             …
 
 It sleeps until the first is due, a second at most; where nothing is set, until something is: then
-nobody pays for it. The clock may be set, as clocks of hosts are, and so it is looked at every second
-while anything is set, however far. What comes and goes meanwhile, and is due later, wakes nobody:
-to wake a task for each connection took a tenth of what the connection did.
+nobody pays for it. The clock may be set, as clocks of hosts are, and so it is looked at every
+second while anything is set, however far. What comes and goes meanwhile, and is due later, wakes
+nobody: to wake a task for each connection took a tenth of what the connection did.
 """
 
 import math

@@ -23,7 +23,7 @@ import trio
 
 from mist.auth.callout.questions import Answer, Questions, Unanswered
 from mist.auth.credentials import Login
-from mist.auth.issued import IssuedRecord, Rejected, check_grants
+from mist.auth.issued import IssuedRecord, Rejected, SharedGrants, check_grants
 from mist.auth.registry import Registry
 from mist.auth.revocations import is_revoked, owner_of, sub_mark
 from mist.errors import RegistryUnavailable
@@ -95,6 +95,7 @@ class LoginCallout:
         # by key, when an answer is asked for again or forgotten
         self._due = Schedule[bytes](clock)
         self._known: dict[bytes, _Known] = {}  # the one asked longest ago first
+        self._grants = SharedGrants()
         self._outcomes: Counter[str] = Counter()
 
     @property
@@ -220,13 +221,14 @@ class LoginCallout:
         says = answer.says
         if says is None or says.get("tags") == []:
             return None
-        tags, attributes = check_grants(says, "the answer", "", self._max_tags)
+        grant, attributes = check_grants(says, "the answer", "", self._max_tags, self._grants)
         user = attributes.user
         mark = sub_mark(self._registry, user) if user else b""
         return IssuedRecord(
             id=owner_of(mark or key, ""),
             digest=key,
-            tags=tags,
+            tags=grant.tags,
+            shared=grant,
             created=now,
             attributes=attributes,
             expires=now + answer.ttl,

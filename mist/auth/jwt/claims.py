@@ -17,10 +17,10 @@ import attrs
 import msgspec
 
 from mist.attributes import Attributes
-from mist.auth.issued import Rejected, check_grants
+from mist.auth.grant import Grant
+from mist.auth.issued import Rejected, SharedGrants, check_grants
 from mist.auth.jwt import LEEWAY
 from mist.commands import MAX_CLAIM
-from mist.message import TagSet
 
 __all__ = ["Claims", "Expectations", "read_claims"]
 
@@ -54,7 +54,7 @@ class Claims:
         issuer, subject, token: `iss`, `sub` and `jti`; empty where it has none.
         issued: `iat`, Unix seconds; where it has none, the earliest time that it may have.
         expires: `exp`, Unix seconds.
-        tags, attributes: as of a registered token.
+        grant, attributes: as of a registered token.
     """
 
     issuer: str
@@ -62,15 +62,16 @@ class Claims:
     token: str
     issued: float
     expires: float
-    tags: TagSet
+    grant: Grant
     attributes: Attributes
 
 
-def read_claims(text: bytes, expected: Expectations, now: float) -> Claims:
+def read_claims(text: bytes, expected: Expectations, now: float, grants: SharedGrants) -> Claims:
     """The claims of a token whose signature is right.
 
     Args:
         now: Unix seconds.
+        grants: of tokens before.
 
     Raises:
         Rejected: see there.
@@ -86,10 +87,10 @@ def read_claims(text: bytes, expected: Expectations, now: float) -> Claims:
     if expected.audiences and expected.audiences.isdisjoint(_audience(claims)):
         raise Rejected("audience", "the token is for another audience (aud)")
     subject = _text(claims, "sub")
-    tags, attributes = check_grants(
-        claims.get(expected.claim), f"claim {expected.claim!r}", subject, expected.max_tags
-    )
-    return Claims(issuer, subject, _text(claims, "jti"), issued, expires, tags, attributes)
+    where = f"claim {expected.claim!r}"
+    given = claims.get(expected.claim)
+    grant, attributes = check_grants(given, where, subject, expected.max_tags, grants)
+    return Claims(issuer, subject, _text(claims, "jti"), issued, expires, grant, attributes)
 
 
 def _times(claims: dict[str, Any], max_age: float, now: float) -> tuple[float, float]:

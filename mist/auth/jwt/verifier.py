@@ -20,7 +20,7 @@ import attrs
 import msgspec
 
 from mist.auth.credentials import Login
-from mist.auth.issued import IssuedRecord, Rejected
+from mist.auth.issued import IssuedRecord, Rejected, SharedGrants
 from mist.auth.jwt import LEEWAY
 from mist.auth.jwt.claims import Claims, Expectations, read_claims
 from mist.auth.jwt.key_set import KeySet
@@ -98,6 +98,7 @@ class Verifier:
         self._bytes = 0
         self._last = "", b""  # the text looked at last, and its digest
         self._rejected: dict[bytes, tuple[Rejected, int]] = {}
+        self._grants = SharedGrants()
 
     @property
     def counts(self) -> Mapping[str, Mapping[str, int]]:
@@ -201,14 +202,15 @@ class Verifier:
         raw = _decode(signature)
         if not any(key.verifies(header.alg, signed.encode(), raw) for key in keys):
             raise Rejected("signature", "the signature of the token is wrong")
-        return read_claims(_decode(signed.partition(".")[2]), self._expected, now)
+        return read_claims(_decode(signed.partition(".")[2]), self._expected, now, self._grants)
 
     def _remember(self, digest: bytes, claims: Claims, size: int, now: float) -> IssuedRecord:
         user_mark = sub_mark(self._registry, claims.subject) if claims.subject else b""
         record = IssuedRecord(
             id=owner_of(user_mark or digest, claims.issuer),
             digest=digest,
-            tags=claims.tags,
+            tags=claims.grant.tags,
+            shared=claims.grant,
             created=claims.issued,
             attributes=claims.attributes,
             # Within the leeway of a clock that differs, the token still has that leeway.

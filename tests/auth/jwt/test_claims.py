@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 import pytest
 
-from mist.auth.issued import Rejected, check_grants
+from mist.auth.issued import Rejected, SharedGrants, check_grants
 from mist.auth.jwt.claims import Expectations, read_claims
 
 NOW = 1_800_000_000.0
@@ -25,7 +25,7 @@ EXPECTED = Expectations(frozenset({"https://id.example"}), frozenset({"mist", "x
 
 def read(expected: Expectations = EXPECTED, **changes: Any) -> Any:
     said = {name: value for name, value in (GOOD | changes).items() if value is not None}
-    return read_claims(json.dumps(said).encode(), expected, NOW)
+    return read_claims(json.dumps(said).encode(), expected, NOW, SharedGrants())
 
 
 def reason(expected: Expectations = EXPECTED, **changes: Any) -> str:
@@ -37,7 +37,7 @@ def reason(expected: Expectations = EXPECTED, **changes: Any) -> str:
 
 def test_good_claims_grant_what_they_say() -> None:
     found = read()
-    assert found.tags == {"room:1", ">room:1"}
+    assert found.grant.tags == {"room:1", ">room:1"}
     assert found.attributes.user == "auth0|marvin@example.org"
     assert found.attributes.groups == {"staff"}
     assert found.attributes.others == {"plan": "pro"}
@@ -114,7 +114,7 @@ def test_claims(changes: dict[str, Any], wrong: str) -> None:
 )
 def test_what_is_no_object_is_rejected(text: bytes) -> None:
     with pytest.raises(Rejected):
-        read_claims(text, EXPECTED, NOW)
+        read_claims(text, EXPECTED, NOW, SharedGrants())
 
 
 def test_nobody_can_be_another_user_by_an_attribute() -> None:
@@ -126,7 +126,7 @@ def test_the_claim_may_have_another_name() -> None:
     expected = attrs.evolve(EXPECTED, claim="https://app.example/mist")
     assert reason(expected) == "grants"
     named = {"https://app.example/mist": {"tags": ["b"]}}
-    assert read_claims(json.dumps(GOOD | named).encode(), expected, NOW).tags == {"b"}
+    assert read(expected, **named).grant.tags == {"b"}
 
 
 def test_without_expectations_any_issuer_and_audience_will_do() -> None:
@@ -136,4 +136,35 @@ def test_without_expectations_any_issuer_and_audience_will_do() -> None:
 
 def test_grants_name_where_they_are_from() -> None:
     with pytest.raises(Rejected, match=r"^the answer has no grants"):
-        check_grants(None, "the answer", "", 10)
+        check_grants(None, "the answer", "", 10, SharedGrants())
+
+
+def test_tags_that_others_have_are_read_once() -> None:
+    grants = SharedGrants()
+    given = {"tags": ["room:1", "room:2"]}
+    (first, marvin), (second, zaphod) = (
+        check_grants(given, "the token", user, 10, grants) for user in ("marvin", "zaphod")
+    )
+    assert first is second
+    assert first.permits(frozenset({"room:2"}))
+    assert (marvin.user, zaphod.user) == ("marvin", "zaphod")
+    other, _ = check_grants({"tags": ["room:2", "room:1"]}, "the token", "", 10, grants)
+    assert other == first
+
+
+def test_what_was_granted_once_is_no_way_around_a_limit() -> None:
+    grants = SharedGrants()
+    given = {"tags": ["a", "b", "c"]}
+    check_grants(given, "the token", "", 3, grants)
+    for refused, most in ((given, 2), ({"tags": ["a", "mist:connected"]}, 3), ({"tags": []}, 3)):
+        for _ in range(2):
+            with pytest.raises(Rejected):
+                check_grants(refused, "the token", "", most, grants)
+
+
+def test_grants_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mist.auth.issued._MOST_TAGS", 10)
+    grants = SharedGrants()
+    for number in range(100):
+        check_grants({"tags": [f"{number}:{tag}" for tag in range(3)]}, "", "", 9, grants)
+        assert sum(map(len, grants._grants)) <= 10
