@@ -39,6 +39,8 @@ from itertools import islice
 from operator import attrgetter
 from typing import Final
 
+import attrs
+
 from mist.broker.groups import Group
 from mist.broker.matches import Match, Matched, Recipients
 from mist.broker.named_subscriptions import NamedSubscription, QueueGroup
@@ -50,8 +52,43 @@ from mist.wire import Run, TagList, carried
 
 __all__ = ["Changed", "Delivered", "UsageAccounting"]
 
-_Move = tuple[str, str, list[bytes]]
-"""Owner before and after, and canonical tag lists of groups, each both left and joined."""
+
+@attrs.define(eq=False)
+class _Move:
+    """A subscriber whose account has become another's, with all of its groups.
+
+    There may be tens of thousands of these, each both left and joined; at once no more is done than
+    to note how far their logs are. What that comes to is told when the period is closed.
+
+    Attributes:
+        before, after: whose it was, and is.
+        groups: of which nothing has been told; from the end on they are taken out.
+        logs: of each, messages and bytes that its log had, which are for the owner before.
+        changes: whether subscriptions have ended and begun by it in the period.
+    """
+
+    before: str
+    after: str
+    groups: list[Group]
+    logs: list[tuple[int, int]]
+    changes: bool = True
+
+    def take(self, most: int) -> tuple[list[Delivered], list[Changed]]:
+        """Take out so many groups, and tell of them."""
+        before, after = self.before, self.after
+        delivered: list[Delivered] = []
+        changed: list[Changed] = []
+        for group, (messages, size) in zip(self.groups[-most:], self.logs[-most:], strict=True):
+            tag_list = group.tag_list
+            if messages:
+                delivered.append(Delivered(before, tag_list, messages, 0, size))
+                delivered.append(Delivered(after, tag_list, -messages, 0, -size))
+            if self.changes:
+                changed.append(Changed(before, tag_list, 0, 1))
+                changed.append(Changed(after, tag_list, 1, 0))
+        del self.groups[-most:], self.logs[-most:]
+        return delivered, changed
+
 
 _tag_list_of: Final = attrgetter("tag_list")
 
@@ -94,14 +131,12 @@ class UsageAccounting(DeliveryObserver):
         self._change(group, owner)[1] += 1
 
     def moved(self, groups: Sequence[Group], before: str, after: str) -> None:
-        logs, closing = self._logs, self._closing
-        for group in groups:
-            if group in logs or group in closing:
-                self._move(group, before, 1)
-                self._move(group, after, -1)
         if groups:
-            # Tens of thousands, for which there is time when the period is closed.
-            self._moves.append((before, after, [group.tag_list for group in groups]))
+            self._settle_all()
+            self._moves.append(_Move(before, after, list(groups), _sums(self._logs, groups)))
+            if self._closing:
+                sums = _sums(self._closing, groups)
+                self._moves_closing.append(_Move(before, after, list(groups), sums, changes=False))
             full = self._moved // self._full
             self._moved += len(groups)
             if self._moved // self._full > full:
@@ -329,38 +364,38 @@ class UsageAccounting(DeliveryObserver):
         moves, self._moves_closing = self._moves_closing, self._moves
         self._moves, self._moved = [], 0
         if leftover or forgotten or moves:  # of a closing that was given up; at once: that is rare
+            taken = [move.take(len(move.groups)) for move in moves]
+            left = [row for log in leftover.values() for row in log.close()]
+            ended = [Changed(*key, *counts) for key, counts in forgotten.items()]
             yield (
-                [row for log in leftover.values() for row in log.close()],
-                [
-                    *(Changed(*key, *counts) for key, counts in forgotten.items()),
-                    *(row for move in moves for row in _rows_of(move, len(move[2]))),
-                ],
+                [*left, *(row for rows, _ in taken for row in rows)],
+                [*ended, *(row for _, rows in taken for row in rows)],
             )
         changed = self._changed
         while changed:
             keys = list(islice(changed, most))
             yield [], [Changed(*key, *changed.pop(key)) for key in keys]
-        while self._moves_closing:
-            move = self._moves_closing[-1]
-            rows = _rows_of(move, max(1, most // 2))
-            if not move[2]:
-                self._moves_closing.pop()
-            yield [], rows
         closing = self._closing
-        while closing:
+        while closing or self._moves_closing:
+            if self._moves_closing:
+                move = self._moves_closing[-1]
+                rows = move.take(max(1, most // 2))
+                if not move.groups:
+                    self._moves_closing.remove(move)
+                yield rows
+                continue
             delivered: list[Delivered] = []
             for group in list(islice(closing, most)):
                 delivered += closing.pop(group).close()
             yield delivered, []
 
 
-def _rows_of(move: _Move, most: int) -> list[Changed]:
-    """Take out so many groups of a move, as subscriptions that ended and began."""
-    before, after, tag_lists = move
-    taken = tag_lists[-most:]
-    del tag_lists[-most:]
-    ended = [Changed(before, each, 0, 1) for each in taken]
-    return [*ended, *(Changed(after, each, 1, 0) for each in taken)]
+def _sums(logs: Mapping[Group, UsageLog], groups: Sequence[Group]) -> list[tuple[int, int]]:
+    """What the logs of some groups have; nothing where there is none."""
+    find = logs.get
+    return [
+        (0, 0) if (log := find(group)) is None else (log.messages, log.bytes) for group in groups
+    ]
 
 
 def _accounts(outbox: Outbox, queued: Queued) -> list[tuple[str, Group | None]]:

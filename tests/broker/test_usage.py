@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from mist.broker.broker import Broker, Group
 from mist.broker.named_subscriptions import NamedSubscription
 from mist.broker.outbox import Outbox, OutboxLimits, SlowConsumer
 from mist.broker.usage import Changed, Delivered, UsageAccounting
+from mist.broker.usage_logs import UsageLog
 from mist.message import Envelope, TagSet, format_tags
 from mist.protocols.frames import JSON_FRAMES
 from mist.protocols.line.forms import ESCAPED, PLAIN
@@ -401,6 +403,36 @@ def test_many_subscriptions_that_move_ask_to_be_closed() -> None:
         **{("t1", tag): (5, 4) for tag in "abcdefghijklmnopqrstuvwxy"},
         **{("t2", tag): (4, 4) for tag in "abcdefghijklmnopqrstuvwxy"},
     }
+
+
+def test_many_subscriptions_that_had_messages_move_at_once_and_are_told_of_in_slices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    books = Books()
+    tags = "abcdefghijklmnopqrstuvwxy"
+    outbox = books.outbox("t1", *tags)
+    other = books.outbox("t3", *tags)
+    groups = [group(books, each) for each in tags]
+    books.publish(*((tag, b"12") for tag in tags))
+    with monkeypatch.context() as patch:
+        patch.setattr(UsageLog, "correct", None)  # which takes 2 µs for each
+        books.broker.assign(outbox, "t2", groups)
+    books.publish(*((tag, b"345") for tag in tags))
+    slices = list(islice(books.accounts.close(most=10), 10))
+    with monkeypatch.context() as patch:  # some logs are closed, and the others aren't
+        patch.setattr(UsageLog, "correct", None)
+        books.broker.assign(outbox, "t4", groups)
+        books.broker.assign(other, "t4", groups)
+    books.publish(*((tag, b"6789") for tag in tags))
+    following = books.accounts.close(most=10)
+    slices.append(next(following))  # what was given up
+    assert all(len(rows) <= 10 for some in slices[:-1] for rows in some)
+    assert sums(iter(slices))[0] == {
+        **{("t1", tag): (1, 0, 2) for tag in tags},
+        **{("t2", tag): (1, 0, 3) for tag in tags},
+        **{("t3", tag): (2, 0, 5) for tag in tags},
+    }
+    assert sums(following)[0] == {("t4", tag): (2, 0, 8) for tag in tags}
 
 
 def test_replies_that_are_queued_are_passed_once_however_much_is_subscribed_to() -> None:
