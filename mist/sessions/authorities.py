@@ -54,7 +54,7 @@ async def _open_jwt(config: Config, hub: Hub) -> Authority:
         from mist.auth.jwt.verifier import Verifier
         from mist.auth.web import Web
     secret = await _secret(config.jwt_secret_file, "JWTs")
-    web = Web(4, proxies=True)
+    web = Web(max(4, len(config.jwt_jwks)), proxies=True)  # none waits for another that hangs
     sources = [Source(place if "://" in place else Path(place), web) for place in config.jwt_jwks]
     for source in sources:
         await source.open()

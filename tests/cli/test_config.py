@@ -163,6 +163,15 @@ def test_keys_of_jwts_are_fetched(tmp_path: Path) -> None:
     assert any("it is no JWKS" in text for _, status, text in found if status == "warning")
 
 
+def test_keys_of_jwts_that_cannot_be_reached_are_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("joserfc")
+    url = "https://127.0.0.1:1/jwks.json"
+    expected = ("--jwt-issuer", "x", "--jwt-audience", "y")
+    code, found = checked("--jwt-jwks", url, *expected, cwd=tmp_path)
+    assert code == 0
+    assert ("JWKS", "warning", f"{url} can't be used") in found
+
+
 # Certificates
 
 

@@ -5,6 +5,10 @@ more often than every 30 s: issuers change their keys without notice, and anybod
 `kid`. Beside that they are fetched every ten minutes, so that a key that an issuer has withdrawn is
 forgotten. A set that can't be fetched, takes too long or is too large changes nothing: its last
 keys go on. One line of the log says so, and one that it is there again.
+
+Each set has its own task and its own times. One that has never been there is retried with a backoff
+of 1 to 10 s. Refused: one schedule for all sets, by which an issuer that never answers has the
+others asked at its pace, and their keys waited for as long as it is.
 """
 
 import logging
@@ -28,7 +32,7 @@ log = logging.getLogger("mist.auth.jwt")
 REFRESH_INTERVAL: Final = 30.0  # seconds between two times that a set is fetched
 _AGE: Final = 600.0  # seconds after which it is fetched in any case
 _TIMEOUT: Final = 5.0  # seconds for a set
-_RETRY: Final = (1.0, 2.0, 5.0, 10.0)  # seconds, until a set was there for the first time
+_BACKOFF: Final = (1.0, 2.0, 5.0, 10.0)  # seconds, until a set was there for the first time
 _TRIES: Final = 4  # keys that a token without a `kid` is tried with
 
 
@@ -41,12 +45,17 @@ class Source:
 
     Attributes:
         keys: the last good ones; none before the first.
+        fetching: whether it is being fetched.
+        wanted: notified to have it fetched now, by `KeySet.run`.
     """
 
     def __init__(self, location: str | Path, web: Web) -> None:
         self.location = location
         self.keys: list[Key] = []
+        self.fetching = False
+        self.wanted = Change()
         self._web = web
+        self._began = -math.inf  # the last time that it was fetched; trio's seconds
         self._failing = False
         self._text = b""
 
@@ -59,6 +68,15 @@ class Source:
         host, slash, path = rest.partition("/")
         return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
 
+    @property
+    def refreshable(self) -> bool:
+        """Whether it is long enough ago that it was fetched to do so for an unknown `kid`.
+
+        Never true of a set in backoff, which is fetched more often than that: forged tokens have it
+        fetched no sooner.
+        """
+        return trio.current_time() - self._began >= REFRESH_INTERVAL
+
     async def open(self) -> None:
         """Read a file, which has to be there when the server starts. A URL may come later.
 
@@ -70,6 +88,14 @@ class Source:
 
     async def fetch(self) -> bool | None:
         """Fetch it. Whether its keys are others than before; None where that failed."""
+        self._began = trio.current_time()
+        self.fetching = True
+        try:
+            return await self._fetch()
+        finally:
+            self.fetching = False
+
+    async def _fetch(self) -> bool | None:
         try:
             text = await self._read()
             if text == self._text:
@@ -125,10 +151,7 @@ class KeySet:
         self.fetches: Counter[str] = Counter()
         self._sources = sources
         self._secrets = tuple(secrets)
-        self._began = -math.inf  # the last time that they were fetched; trio's seconds
-        self._fetching = False
-        self._wanted = Change()
-        self._fetched = Change()
+        self._fetched = Change()  # of any set, whatever came of it
 
     @property
     def complete(self) -> bool:
@@ -151,36 +174,35 @@ class KeySet:
         return found[:_TRIES]
 
     async def look_for(self, kid: str, algorithm: str) -> None:
-        """Have the sets fetched if no key is known for a token, and it is not too soon for that.
+        """Have the sets fetched if no key is known for a token, those for which it is not too soon.
 
-        Takes a bounded time. Many calls share one fetch, which goes on where they are cancelled: a
-        peer that comes and goes can't have more of them made. `run` has to be running.
+        Returns as soon as there is a key, or no set is being fetched that might have it; after a
+        bounded time in any case. Many calls share one fetch, which goes on where they are
+        cancelled: a peer that comes and goes can't have more of them made. `run` has to be running.
         """
-        if not self._sources or algorithm not in ALGORITHMS:
+        if algorithm not in ALGORITHMS:
             return
         with trio.move_on_after(2 * _TIMEOUT):
-            while not self.find(kid, algorithm):
-                if not self._fetching:
-                    if trio.current_time() - self._began < REFRESH_INTERVAL:
-                        return
-                    self._wanted.notify()
+            while not self.find(kid, algorithm) and self._refresh():
                 await self._fetched.wait()
 
+    def _refresh(self) -> bool:
+        """Have the sets fetched that may be. Whether any is, or will be at once."""
+        due = [source for source in self._sources if source.refreshable and not source.fetching]
+        for source in due:
+            source.wanted.notify()
+        return bool(due) or any(source.fetching for source in self._sources)
+
     def renew(self) -> None:
-        """Have the sets fetched now, by `run`; however short ago they were."""
-        self._wanted.notify()
+        """Have all sets fetched now, by `run`; however short ago they were."""
+        for source in self._sources:
+            source.wanted.notify()
 
     async def fetch(self) -> None:
-        """Fetch all sets, at once."""
-        self._began = trio.current_time()
-        self._fetching = True
-        try:
-            async with trio.open_nursery() as nursery:
-                for source in self._sources:
-                    nursery.start_soon(self._fetch, source)
-        finally:
-            self._fetching = False
-            self._fetched.notify()
+        """Fetch all sets once, at the same time."""
+        async with trio.open_nursery() as nursery:
+            for source in self._sources:
+                nursery.start_soon(self._fetch, source)
 
     async def _fetch(self, source: Source) -> None:
         try:
@@ -188,20 +210,26 @@ class KeySet:
         except Exception:  # whatever a foreign server brings about, this one goes on
             log.exception("a JWKS could not be fetched", extra={"jwks": source.name})
             changed = None
+        finally:
+            self._fetched.notify()
         self.fetches["failed" if changed is None else "changed" if changed else "unchanged"] += 1
         self.generation += bool(changed)
 
     async def run(self) -> None:
-        """Fetch the sets now, and again and again, until cancelled."""
-        if not self._sources:
+        """Fetch each set now, and again and again, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            for source in self._sources:
+                nursery.start_soon(self._keep, source)
             await trio.sleep_forever()
+
+    async def _keep(self, source: Source) -> None:
         failures = 0
         while True:
-            await self.fetch()
-            if self.complete:
+            await self._fetch(source)
+            if source.keys:
                 delay = _AGE
             else:
-                delay = _RETRY[min(failures, len(_RETRY) - 1)]
+                delay = _BACKOFF[min(failures, len(_BACKOFF) - 1)]
                 failures += 1
             with trio.move_on_after(delay):
-                await self._wanted.wait()
+                await source.wanted.wait()

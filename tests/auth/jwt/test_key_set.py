@@ -1,11 +1,12 @@
 """Fetching keys: when, how often, and what happens where that fails."""
 
 import logging
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mist.auth.jwt.key_set import KeySet, Source
 from mist.auth.jwt.keys import MAX_JWKS
@@ -19,17 +20,23 @@ class Pages(Web):
 
     Attributes:
         text: of the answer; an error to be raised.
-        asked: how often it was.
+        times: when it was asked; trio's seconds.
+        seconds: that an answer takes.
     """
 
     def __init__(self, text: bytes | Exception) -> None:
         self.text = text
-        self.asked = 0
+        self.times: list[float] = []
         self.seconds = 0.0
         self.status = 200
 
+    @property
+    def asked(self) -> int:
+        """How often it was."""
+        return len(self.times)
+
     async def ask(self, *args: object, **options: object) -> tuple[int, bytes]:
-        self.asked += 1
+        self.times.append(trio.current_time())
         await trio.sleep(self.seconds)
         if isinstance(self.text, Exception):
             raise self.text
@@ -38,6 +45,13 @@ class Pages(Web):
 
 def key_set(web: Web) -> KeySet:
     return KeySet([Source("https://u:p@id.example/jwks?key=hush", web)])
+
+
+def silent() -> Pages:
+    """A web that never answers; `Web.ask` gives up after 5 s."""
+    web = Pages(WebError("timeout", "no answer in 5 s"))
+    web.seconds = 5.0
+    return web
 
 
 async def test_an_unknown_key_has_the_sets_fetched_once_for_all(
@@ -163,6 +177,81 @@ async def test_one_of_several_sets_may_fail(
     await trio.sleep(1)
     assert keys.find("rsa", "RS256")
     assert not keys.complete
+
+
+async def test_each_set_is_fetched_at_its_own_times(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    good, bad = Pages(jwks("rsa")), Pages(b"")
+    keys = KeySet([Source("https://a", good), Source("https://b", bad)])
+    began = trio.current_time()
+    nursery.start_soon(keys.run)
+    await trio.sleep(1_205)
+    assert [time - began for time in good.times] == [0, 600, 1_200]
+    assert [time - began for time in bad.times] == [0, 1, 3, 8, *range(18, 1_205, 10)]
+
+
+async def test_unknown_keys_have_no_set_fetched_too_often_where_another_never_answers(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    good, bad = Pages(jwks("rsa")), silent()
+    keys = KeySet([Source("https://a", good), Source("https://b", bad)])
+    began = trio.current_time()
+    nursery.start_soon(keys.run)
+    while trio.current_time() < began + 300:
+        await keys.look_for("forged", "RS256")
+        await trio.sleep(0.5)
+    assert 5 <= good.asked <= 10
+    assert min(later - time for time, later in pairwise(good.times)) >= 30
+    # 5 s without an answer, and the pause behind them.
+    assert [time - began for time in bad.times] == [0, 6, 13, 23, *range(38, 300, 15)]
+
+
+async def test_a_new_key_is_found_while_another_set_does_not_answer(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    good, bad = Pages(jwks("rsa")), silent()
+    keys = KeySet([Source("https://a", good), Source("https://b", bad)])
+    nursery.start_soon(keys.run)
+    await trio.sleep(40)
+    assert bad.times[-1] == trio.current_time() - 2  # it is still waited for
+    good.text = jwks("rsa", "ed")
+    with trio.fail_after(1):
+        await keys.look_for("ed", "EdDSA")
+    assert keys.find("ed", "EdDSA")
+    assert good.asked == 2
+
+
+async def test_a_set_that_comes_late_is_fetched_as_the_others_from_then_on(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    good, late = Pages(jwks("rsa")), silent()
+    keys = KeySet([Source("https://a", good), Source("https://b", late)])
+    nursery.start_soon(keys.run)
+    await trio.sleep(60)
+    late.text, late.seconds = jwks("ed"), 0.0
+    await trio.sleep(15)
+    assert keys.complete
+    asked = late.asked
+    # An answer that it had is enough, whatever comes later.
+    late.text = WebError("connection", "refused")
+    await trio.sleep(500)
+    assert late.asked == asked
+    await trio.sleep(600)
+    assert late.asked == asked + 1
+    assert keys.complete
+
+
+async def test_a_reload_has_all_sets_fetched_at_once(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    good, bad = Pages(jwks("rsa")), Pages(b"")
+    keys = KeySet([Source("https://a", good), Source("https://b", bad)])
+    nursery.start_soon(keys.run)
+    await trio.sleep(60)
+    keys.renew()
+    await wait_all_tasks_blocked()
+    assert good.times[-1] == bad.times[-1] == trio.current_time()
 
 
 async def test_a_token_without_a_name_of_its_key_is_tried_with_few() -> None:

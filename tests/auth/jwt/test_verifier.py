@@ -208,6 +208,17 @@ async def test_before_the_keys_are_there_nobody_is_told_that_a_token_is_bad() ->
     assert it.outcomes == {"unavailable": 1}
 
 
+async def test_an_unknown_key_may_be_of_a_set_that_was_never_there() -> None:
+    sources = [Source("https://a", Pages(jwks("rsa"))), Source("https://b", Pages(b""))]
+    keys = KeySet(sources)
+    it = Verifier(keys, Pages(b""), registry(), Expectations(), time.time)
+    await keys.fetch()
+    await it.prepare(sign(), LOGIN)
+    with pytest.raises(RegistryUnavailable):
+        await it.prepare(sign(key="ed"), LOGIN)
+    assert it.outcomes == {"accepted": 1, "unavailable": 1}
+
+
 async def test_two_tokens_of_a_user_have_one_id_and_those_of_two_users_have_two() -> None:
     it = await verifier("rsa")
     [one, two, three, four] = [
