@@ -23,19 +23,23 @@ __all__ = ["Authority", "Credentials", "Login"]
 
 
 class Login(NamedTuple):
-    """Where a credential is presented.
+    """Where a credential is presented, and what for.
 
     Attributes:
         endpoint: the kind of listener: `ws`, `http`, `tcp`.
-        address: of the peer; a proxy's behind one.
+        address: the client's, as a trusted proxy tells it; else the peer's.
         origin: of the page, None where there is none.
         client: the client id that it chose, None where it chose none.
+        tags: what it asks for together with the credential: all tags of its subscriptions, as a
+            canonical tag list; empty where it says nothing of them. One text, since many are
+            remembered: a list of short tags takes some twenty times as much memory.
     """
 
     endpoint: str = ""
     address: str = ""
     origin: str | None = None
     client: str | None = None
+    tags: str = ""
 
 
 class Authority(Protocol):
@@ -99,6 +103,11 @@ class Credentials:
     def issued(self) -> bool:
         """Whether any credential is accepted that the registry doesn't have."""
         return self._jwt is not None or self._callout is not None
+
+    @property
+    def looks_at_logins(self) -> bool:
+        """Whether it may matter where a credential is presented, and what for."""
+        return self._callout is not None
 
     @property
     def authorities(self) -> Iterable[Authority]:

@@ -5,7 +5,8 @@ listener is a service, as over TCP; unless a proxy has passed its request on, wh
 anybody's. A *client* has a token, and may do what that grants.
 """
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 import attrs
 import trio
@@ -20,13 +21,25 @@ from mist.sessions.hub import Hub
 from mist.transports.forwarding import FORWARDING, is_forwarded
 from mist.turns import Account
 
-__all__ = ["Access", "Caller"]
+__all__ = ["Access", "Asked", "Caller", "announce"]
 
 _BEARER: Final = "bearer "
 _TOKEN: Final = b"x-auth-token"  # a header, not a token
 _ANYWHERE: Final = Login()  # a registered token is good wherever it is presented
 _CREDENTIALS: Final = frozenset({b"authorization", _TOKEN})
+_ASKED: Final = "asked"  # in the state of a request's scope
 _LOOKED_AT: Final = _CREDENTIALS | FORWARDING
+
+
+class Asked(NamedTuple):
+    """What a request asks for, as far as a credential's authentication is told.
+
+    Attributes:
+        client, tags: see `Login`.
+    """
+
+    client: str | None = None
+    tags: str = ""
 
 
 @attrs.frozen
@@ -35,9 +48,11 @@ class Caller:
 
     Attributes:
         record: of the token; None for a service.
+        login: with which it was found, and is found again.
     """
 
     record: Record | None
+    login: Login = attrs.field(default=_ANYWHERE, repr=False, eq=False)
 
     @property
     def is_service(self) -> bool:
@@ -95,7 +110,7 @@ class Access:
             token = text if name == _TOKEN else self._bearer_token(text)
             if token is None:
                 return await self._service(text)
-            caller = await self._client(token, self._login(request), delay)
+            caller = await self._client(token, _login(self._hub, request), delay)
             if caller.record is not None and caller.record.attributes.others:
                 await self._limit(caller.record, request, delay)
             return caller
@@ -138,10 +153,10 @@ class Access:
         token = request.headers.get("x-auth-token")
         if token is None:
             token = self._bearer_token(request.headers["authorization"])
-        record = None if token is None else self._record(token, self._login(request))
+        record = None if token is None else self._record(token, caller.login)
         if record is None:
             raise _unauthorized("the token was revoked")
-        return Caller(record)
+        return Caller(record, caller.login)
 
     def account(self, caller: Caller, request: Request) -> Account:
         """Whom the event loop's time for a request is charged to: the token, as in its sessions;
@@ -173,11 +188,6 @@ class Access:
         text = authorization[len(_BEARER) :]
         return text if self._hub.credentials.accepts(text) else None
 
-    def _login(self, request: Request) -> Login:
-        if not self._hub.credentials.issued:
-            return _ANYWHERE
-        return Login("http", request.scope["client"][0], request.headers.get("origin"))
-
     async def _client(self, token: str, login: Login, delay: float) -> Caller:
         credentials = self._hub.credentials
         await credentials.prepare(_text(token), login)
@@ -189,7 +199,7 @@ class Access:
             raise too_often(wait)
         if wait:
             await trio.sleep(wait)
-        return Caller(record)
+        return Caller(record, login)
 
     async def _limit(self, record: Record, request: Request, delay: float) -> None:
         """Count a request against the limits that the token's attributes set; see `caller`."""
@@ -223,6 +233,27 @@ class Access:
         """The record of the token in a header; None for an unknown one, or one without tags."""
         record = self._hub.credentials.find(_text(token), login)
         return record if record is not None and record.tags else None
+
+
+def announce(request: Request, asked: Callable[[], Asked]) -> None:
+    """Have a credential's authentication told what its request asks for.
+
+    Only routes that go by just that announce it. Else a request could name other tags than those
+    that it goes on to use, and be let in for their sake.
+
+    Args:
+        asked: called when the request is authenticated, if it matters.
+    """
+    request.scope["state"][_ASKED] = asked
+
+
+def _login(hub: Hub, request: Request) -> Login:
+    if not hub.credentials.looks_at_logins:
+        return _ANYWHERE
+    asked: Callable[[], Asked] = request.scope["state"].get(_ASKED, Asked)
+    client, tags = asked()
+    address: str = request.scope["client"][0]
+    return Login("http", address, request.headers.get("origin"), client, tags)
 
 
 def _is_local(request: Request) -> bool:

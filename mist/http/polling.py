@@ -86,6 +86,7 @@ class _Poll:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         context = self._context
+        Wanted.announce(self._request, context.hub.limits)
         caller = await authenticated(context, self._request, receive)
         if caller is None:
             return

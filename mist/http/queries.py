@@ -1,5 +1,6 @@
 """Query strings: strict parsing, and the parameters of a subscription."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Final
 from urllib.parse import parse_qs
@@ -8,10 +9,11 @@ import attrs
 from starlette.requests import Request
 
 from mist.commands import Since
-from mist.errors import EmptyTag, TooManySubscriptions
+from mist.errors import CommandError, EmptyTag, TooManySubscriptions
+from mist.http.access import Asked, announce
 from mist.http.openapi import Parameter, parameter
 from mist.http.problems import Problem
-from mist.message import ASK, Limits, TagSet, parse_tag_list
+from mist.message import ASK, Limits, TagSet, format_tags, parse_tag_list
 from mist.protocols.positions import MAX_ALTERNATIVES, latest, position_from_text
 from mist.sessions.session import Session
 
@@ -147,6 +149,23 @@ class Wanted:
         if pattern is not None and not (last and last[0]):
             position = _of_latest(pattern, position)
         return cls(tag_sets, position, query.one("client"))
+
+    @classmethod
+    def announce(cls, request: Request, limits: Limits) -> None:
+        """Have authentication told what a request is about to subscribe to; see `of`.
+
+        Of a query that is invalid it is told nothing: it is refused once the credential is known
+        to be good, as it is where nobody is told.
+        """
+
+        def asked() -> Asked:
+            try:
+                wanted = cls.of(request, limits)
+            except (Problem, CommandError):
+                return Asked()
+            return Asked(wanted.client, format_tags(itertools.chain(*wanted.tag_sets)))
+
+        announce(request, asked)
 
     def describe(self, session: Session) -> None:
         """Give a session the requested client id.

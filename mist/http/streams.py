@@ -5,7 +5,7 @@ from typing import Final
 
 import trio
 from starlette.routing import BaseRoute
-from starlette.types import Receive
+from starlette.types import Receive, Scope, Send
 
 from mist.errors import CommandError, HistoryUnavailable
 from mist.http.context import Context
@@ -24,6 +24,10 @@ class _Messages(EventStream):
     """A stream of what was subscribed to."""
 
     _wanted: Wanted
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        Wanted.announce(self.request, self.context.hub.limits)
+        await super().__call__(scope, receive, send)
 
     def read(self) -> None:
         self._wanted = Wanted.of(self.request, self.context.hub.limits)

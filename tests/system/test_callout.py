@@ -4,8 +4,9 @@ import hashlib
 import hmac
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,14 @@ from mist.server import Server
 from tests.auth.jwt.issuer import Site, claims, sign, site, write_jwks
 from tests.endpoints import LISTEN, SCENARIOS, publish_http, web
 from tests.http.client import request
+from tests.http.events import listen
 from tests.servers import running
 from tests.system.test_jwt import GRANTS, REFUSALS, WAYS, refused_http, refused_line
 from tests.test_docs import DOCS
 from tests.transports.lines import talk
+from tests.transports.websockets import open_websocket
+
+Subscribe = Callable[[Server, str, Mapping[str, str]], Awaitable[None]]
 
 ALL = SCENARIOS["all at once"]
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -30,7 +35,7 @@ class Backend(Site):
     """Knows one credential.
 
     Attributes:
-        says: its answer to that one.
+        says: its answer to that one, or what gives it for a question.
     """
 
     def __init__(self, body: bytes) -> None:
@@ -42,7 +47,13 @@ class Backend(Site):
             return self.status, b""
         if json.loads(asked)["credential"] != "hush":
             return 403, b""
-        return 200, self.says if isinstance(self.says, bytes) else json.dumps(self.says).encode()
+        says = self.says(json.loads(asked)) if callable(self.says) else self.says
+        return 200, says if isinstance(says, bytes) else json.dumps(says).encode()
+
+    @property
+    def told(self) -> list[tuple[object, object]]:
+        """What clients wanted, of each question: client and tags."""
+        return [(each["client"], each["tags"]) for each in map(json.loads, self.asked)]
 
 
 @asynccontextmanager
@@ -80,6 +91,133 @@ async def test_a_credential_subscribes_everywhere(tmp_path: Path, way: str) -> N
     assert asked["address"] == "127.0.0.1"
     assert asked["endpoint"] in ("tcp", "ws", "http", "nats")
     assert asked["origin"] is None
+
+
+# what is asked
+
+HUSH = {"X-Auth-Token": "hush"}
+WISH = "tags=b,a&tags=a,c&client=tab-1"
+PROXY = {"X-Forwarded-For": "203.0.113.9"}
+
+
+async def stream(server: Server, query: str, headers: Mapping[str, str]) -> None:
+    async with listen(server, query, headers) as events:
+        await events.get("ready")
+
+
+async def poll(server: Server, query: str, headers: Mapping[str, str]) -> None:
+    answer = await request(server, "GET", f"/v1/poll?{query}&timeout=0", headers)
+    assert answer.status == 200, answer
+
+
+async def handshake(server: Server, query: str, headers: Mapping[str, str]) -> None:
+    async with open_websocket(server, f"/subscribe/websocket?{query}", headers=headers):
+        pass
+
+
+@pytest.mark.parametrize("subscribe", [stream, poll])
+async def test_streams_and_polls_say_who_they_are_and_what_they_ask_for(
+    tmp_path: Path, subscribe: Subscribe
+) -> None:
+    async with serving(tmp_path) as (server, backend):
+        backend.says = {"tags": ["a", "b", "c"]}
+        await subscribe(server, WISH, HUSH)
+        await subscribe(server, "tags=c&tags=a,b&client=tab-1", HUSH)  # the same, if flat
+        await subscribe(server, "tags=a", HUSH)
+        assert backend.told == [("tab-1", ["a", "b", "c"]), (None, ["a"])]
+        assert outcomes(server) == {"accepted": 2, "cached": 1}
+
+
+async def test_an_answer_for_some_tags_is_none_for_others(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (server, backend):
+        backend.says = lambda asked: {"tags": ["*"] if asked["tags"] == ["a"] else []}
+        found = []
+        for tags in ("a", "b", "a&tags=b", "a", "b"):
+            path = f"/v1/poll?tags={tags}&timeout=0"
+            found.append((await request(server, "GET", path, HUSH)).status)
+        assert found == [200, 401, 401, 200, 401]
+        assert backend.told == [(None, ["a"]), (None, ["b"]), (None, ["a", "b"])]
+
+
+async def test_a_client_keeps_its_id_when_it_asks_for_other_tags(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (server, backend):
+        backend.says = {"tags": ["a", "b"]}  # no user's
+        async with listen(server, "tags=a&client=tab-1", HUSH) as events:
+            await events.get("ready")
+            await poll(server, "tags=b&client=tab-1", HUSH)
+        assert len(backend.asked) == 2
+
+
+async def test_who_changes_its_tags_has_no_other_rate(tmp_path: Path) -> None:
+    async with serving(tmp_path, token_rate=1) as (server, backend):
+        backend.says = {"tags": ["*"]}  # no user's
+        found = set()
+        for number in range(20):
+            path = f"/v1/poll?tags=t{number}&timeout=0"
+            found.add((await request(server, "GET", path, HUSH)).status)
+        assert found == {200, 429}
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ("", "empty_tag"),
+        ("tags=", "empty_tag"),
+        ("tags=a%20b&client=tab-1", "invalid_tag"),
+        ("tags=a&since=x", "invalid_position"),
+        ("tags=a&client=x&client=y", "invalid_query"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/stream", "/v1/poll"])
+async def test_a_query_that_is_invalid_says_nothing_and_is_refused_after_the_credential(
+    tmp_path: Path, path: str, query: str, code: str
+) -> None:
+    async with serving(tmp_path) as (server, backend):
+        for text, status in (("wrong", 401), ("hush", 400)):
+            answer = await request(server, "GET", f"{path}?{query}", {"X-Auth-Token": text})
+            assert answer.status == status
+        assert answer.json()["code"] == code
+        assert backend.told == [(None, [])] * 2
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/messages?tags=a&client=tab-1"),
+        ("GET", "/v1/messages?tags=urgent&client=tab-1"),
+        ("GET", "/v1/log?subscribe=urgent&tags=a&client=tab-1"),
+    ],
+)
+async def test_what_subscribes_to_nothing_says_nothing_of_tags(
+    tmp_path: Path, method: str, path: str
+) -> None:
+    body = {"tags": ["urgent"], "data": "x"} if method == "POST" else None
+    async with serving(tmp_path) as (server, backend):
+        assert (await request(server, method, path, HUSH, json=body)).status == 200
+        assert backend.told == [(None, [])]
+
+
+async def test_a_handshake_says_its_client_and_no_tags(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (server, backend):
+        await handshake(server, WISH, HUSH)
+        async with talk(server) as peer:
+            assert await peer.ask(b"auth hush\nsubscribe urgent\n") == []
+        assert backend.told == [("tab-1", []), (None, [])]
+
+
+@pytest.mark.parametrize("subscribe", [stream, poll, handshake])
+@pytest.mark.parametrize(
+    ("trusted", "address"), [("127.0.0.1/32", "203.0.113.9"), ("10.0.0.0/8", "127.0.0.1")]
+)
+async def test_the_address_is_the_clients_behind_a_trusted_proxy_and_else_the_peers(
+    tmp_path: Path, subscribe: Subscribe, trusted: str, address: str
+) -> None:
+    async with serving(tmp_path, trusted_proxies=(ip_network(trusted),)) as (server, backend):
+        await subscribe(server, "tags=urgent", {**HUSH, **PROXY})
+        assert [json.loads(each)["address"] for each in backend.asked] == [address]
+
+
+# what is answered
 
 
 @pytest.mark.parametrize("way", [way for way in REFUSALS if way != "bearer"])

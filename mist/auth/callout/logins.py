@@ -1,18 +1,20 @@
 """`--auth-url`: what a credential grants that the registry doesn't know.
 
     POST {"credential": "…", "endpoint": "ws", "address": "192.0.2.7", "client": "tab-1",
-          "origin": "https://app.example", "tags": []}
+          "origin": "https://app.example", "tags": ["room:1"]}
     200  {"tags": ["room:1"], "attributes": {"user": "7"}, "ttl": 60}
 
 What is asked, and so what is remembered, is all of it: the same credential from another address or
-page is another question. No tags, 401 or 403 is a no. While it can't be told, peers are told so,
-and not that their credential is bad.
+page, or with other tags, is another question, since the answer may depend on any of that. Without
+the tags in the cache key, a yes for some tags would let a client have others. No tags, 401 or 403
+is a no. While it can't be told, peers are told so, and not that their credential is bad.
 
 A session goes on when its time is over: shortly before, the question is asked again. It ends where
 the answer is no, or grants another user something, and where there was no answer in time.
 """
 
 import itertools
+import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -38,6 +40,7 @@ _MOST: Final = 10_000  # answers remembered
 _AT_ONCE: Final = 1_000  # answers whose time is soon over
 _RETRY: Final = 0.5  # seconds until it is asked again where there was no answer
 _AHEAD: Final = 0.2  # of its time, at which an answer is asked for again
+_NOWHERE: Final = Login()
 _OUTCOMES: Final = ("accepted", "cached", "denied", "revoked", "timeout", "status", "connection")
 
 
@@ -47,7 +50,7 @@ class _Known:
 
     Attributes:
         answer: as it came.
-        text, login: that it is about; the text only where it was a yes.
+        text, login: that it is about; only where it was a yes, which may be asked for again.
         record: what it grants; None where it was a no.
         until: when it is over, Unix seconds.
         renew: when it is asked for again, if it is in use.
@@ -175,7 +178,8 @@ class LoginCallout:
         Raises:
             RegistryUnavailable: there is none that can be used.
         """
-        said = {"credential": text, **login._asdict(), "tags": []}
+        tags = login.tags.split(",") if login.tags else []
+        said = {"credential": text, **login._asdict(), "tags": tags}
         try:
             answer = await self._questions.ask(key, said)
         except Unanswered:
@@ -185,7 +189,7 @@ class LoginCallout:
         if known is not None and known.answer is answer:
             return known  # another task waited for the same
         try:
-            record = self._record(key, answer, now)
+            record = self._record(key, text, login, answer, now)
         except Rejected as error:
             self._outcomes[error.reason] += 1
             log.warning("an answer of --auth-url can't be used: %s", error)
@@ -194,7 +198,7 @@ class LoginCallout:
         known = _Known(
             answer=answer,
             text="" if record is None else text,
-            login=login,
+            login=_NOWHERE if record is None else login,
             record=record,
             until=until,
             renew=until if record is None else until - _AHEAD * answer.ttl,
@@ -217,15 +221,20 @@ class LoginCallout:
                 del self._known[key]
                 self._due.remove(key)
 
-    def _record(self, key: bytes, answer: Answer, now: float) -> IssuedRecord | None:
+    def _record(
+        self, key: bytes, text: str, login: Login, answer: Answer, now: float
+    ) -> IssuedRecord | None:
         says = answer.says
         if says is None or says.get("tags") == []:
             return None
         grant, attributes = check_grants(says, "the answer", "", self._max_tags, self._grants)
         user = attributes.user
         mark = sub_mark(self._registry, user) if user else b""
+        # Not by what a client chooses freely: with other tags it would have limits of its own
+        # each time, and its client id would be taken, by itself.
+        owner = mark or self._key(text, login._replace(client=None, tags=""))
         return IssuedRecord(
-            id=owner_of(mark or key, ""),
+            id=owner_of(owner, ""),
             digest=key,
             tags=grant.tags,
             shared=grant,
@@ -237,5 +246,5 @@ class LoginCallout:
         )
 
     def _key(self, text: str, login: Login) -> bytes:
-        where = "\0".join(each or "" for each in login)
-        return self._registry.derive("callout", f"{where}\0{text}")
+        # JSON, rather than joined by a character: a client's id in a query may have any.
+        return self._registry.derive("callout", json.dumps([*login, text]))

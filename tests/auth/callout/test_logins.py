@@ -98,12 +98,59 @@ async def test_it_is_asked_once_in_its_time_for_each_place(autojump_clock: MockC
             LOGIN._replace(origin=None),
             LOGIN._replace(client="tab-2"),
             LOGIN._replace(endpoint="http"),
+            LOGIN._replace(tags="a"),
+            LOGIN._replace(tags="a,b"),
         ):
             await it.login(login=login)
-        assert len(it.backend.asked) == 6
+            await it.login(login=login)
+        assert len(it.backend.asked) == 8
         await trio.sleep(101)
         await it.login()
-        assert len(it.backend.asked) == 7
+        assert len(it.backend.asked) == 9
+
+
+async def test_an_answer_for_some_tags_is_none_for_others(autojump_clock: MockClock) -> None:
+    async with world(lambda question: YES if question["tags"] == ["a", "b"] else 403) as it:
+        for _ in range(2):
+            assert await it.login(login=LOGIN._replace(tags="a,b")) is not None
+            for tags in ("", "a", "b", "a,b,c"):
+                assert await it.login(login=LOGIN._replace(tags=tags)) is None
+        assert it.callout.find("hush", LOGIN._replace(tags="c")) is None
+        asked = [each["tags"] for each in it.backend.asked]
+        assert asked == [["a", "b"], [], ["a"], ["b"], ["a", "b", "c"]]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("y", LOGIN._replace(client="c\0t")), ("\0y", LOGIN._replace(client="c", tags="t"))),
+        (("y", Login(origin="o\0c")), ("\0y", Login(origin="o", client="c"))),
+        (("y", Login(client="t")), ("y", Login(tags="t"))),
+        (("y", Login(client="")), ("y", Login(client=None))),
+        (("y", Login(origin="")), ("y", Login(origin=None))),
+        (("y", Login(origin="null")), ("y", Login(origin=None))),
+    ],
+)
+async def test_two_questions_share_no_answer_however_their_parts_are_cut(
+    one: tuple[str, Login], other: tuple[str, Login], autojump_clock: MockClock
+) -> None:
+    async with world(YES) as it:
+        assert it.callout._key(*one) != it.callout._key(*other)
+        await it.login(*one)
+        assert it.callout.find(*other) is None
+
+
+async def test_a_credential_that_is_no_users_has_one_id_whatever_is_asked_for_with_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with world({"tags": ["a"]}) as it:
+        asked = [LOGIN, LOGIN._replace(tags="a"), LOGIN._replace(client="tab-2", tags="b")]
+        records = [await it.login(login=each) for each in asked]
+        assert len({None if each is None else each.id for each in records}) == 1
+        other = await it.login("another")
+        assert other is not None
+        assert records[0] is not None
+        assert other.id != records[0].id
 
 
 async def test_registered_tokens_are_not_asked_about(autojump_clock: MockClock) -> None:
@@ -164,6 +211,24 @@ async def test_what_can_be_no_credential_is_not_asked_about(
     async with world(YES) as it:
         assert await it.login(text) is None
         assert it.backend.asked == []
+
+
+async def test_a_session_is_asked_about_again_as_it_was_before(autojump_clock: MockClock) -> None:
+    async with world(YES) as it:
+        it.sessions = [await it.login(login=LOGIN._replace(tags="a,b"))]
+        await trio.sleep(90)
+        assert len(it.backend.asked) == 2
+        assert it.backend.asked[1] == it.backend.asked[0]
+        assert it.backend.asked[0]["tags"] == ["a", "b"]
+
+
+async def test_of_a_no_neither_the_credential_nor_what_was_asked_for_is_kept(
+    autojump_clock: MockClock,
+) -> None:
+    async with world(403) as it:
+        await it.login(login=LOGIN._replace(tags="a,b"))
+        [known] = it.callout._known.values()
+        assert (known.text, known.login) == ("", Login())
 
 
 async def test_a_session_is_asked_about_before_its_time_is_over(autojump_clock: MockClock) -> None:
@@ -228,5 +293,6 @@ async def test_what_is_remembered_is_bounded(
         it.sessions = [await it.login("used")]
         for number in range(50):
             await it.login(f"text{number}")
+            await it.login("used", LOGIN._replace(tags=f"tag{number}"))
         assert len(it.callout._known) <= 11
         assert await it.login("used") is it.sessions[0]
