@@ -8,6 +8,7 @@ from anyio.streams.tls import TLSStream
 
 from mist.client.address import Address
 from mist.client.errors import Rejected
+from mist.client.fork import cut_off_in_children
 from mist.client.transport import BROKEN, StreamTransport, Transport, unreachable
 from mist.client.websocket import open_websocket
 from mist.errors import ConnectError
@@ -43,23 +44,24 @@ async def open_transport(
 
 async def _open_stream(address: Address, context: ssl.SSLContext | None) -> anyio.abc.ByteStream:
     where = address.path or address.authority
-    stream: anyio.abc.ByteStream
+    opened: anyio.abc.SocketStream | anyio.abc.UNIXSocketStream
     try:
         if address.path:
-            stream = await anyio.connect_unix(address.path)
+            opened = await anyio.connect_unix(address.path)
         else:
-            stream = await anyio.connect_tcp(address.host, address.port)
+            opened = await anyio.connect_tcp(address.host, address.port)
     except OSError as error:
         raise ConnectError(f"{where}: {unreachable(error)}") from error
+    cut_off_in_children(opened)
     if not address.tls:
-        return stream
+        return opened
     context = ssl.create_default_context() if context is None else context
     try:
         return await TLSStream.wrap(
-            stream, hostname=address.host, ssl_context=context, standard_compatible=False
+            opened, hostname=address.host, ssl_context=context, standard_compatible=False
         )
     except BaseException as error:
-        await anyio.aclose_forcefully(stream)
+        await anyio.aclose_forcefully(opened)
         if isinstance(error, ssl.SSLCertVerificationError):
             raise Rejected(f"{where}: {error.verify_message}") from error
         if isinstance(error, BROKEN):

@@ -19,6 +19,9 @@ from mist.errors import ClientClosed
 __all__ = ["FORKED", "Home"]
 
 FORKED: Final = "this client was connected by another process; connect again after a fork"
+_FORKED_LOOP: Final = (
+    f"{FORKED}, with mist.client.sync or after an exec: a child can't use its parent's event loop"
+)
 _ELSEWHERE: Final = (
     "this client was connected in another event loop; connect in the one that uses it, "
     "or use mist.client.sync"
@@ -58,14 +61,23 @@ class Home:
             self.checkpoint_if_cancelled = checkpoint_if_cancelled
         self._loop = self._current()
 
+    @property
+    def forked(self) -> bool:
+        """Whether this is a copy in another process."""
+        return os.getpid() != self._process
+
+    def check_process(self) -> None:
+        """Raises `ClientClosed` in another process."""
+        if self.forked:
+            raise ClientClosed(_FORKED_LOOP)
+
     def check(self) -> None:
         """Check that it is here.
 
         Raises:
             ClientClosed: it isn't, so the client can't be used.
         """
-        if os.getpid() != self._process:
-            raise ClientClosed(FORKED)
+        self.check_process()
         try:
             here = self._current() == self._loop
         except RuntimeError:  # no loop of that kind

@@ -261,6 +261,8 @@ class ClientState:
             RemoteError, ConnectionLost: as `flush`.
             Unconfirmed: it took longer than `seconds`.
         """
+        if self.home.forked:
+            return  # it is the parent's
         if not (self._publisher.has_failures or self._in_flight):
             return
         with anyio.move_on_after(seconds) as scope:

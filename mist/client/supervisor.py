@@ -17,6 +17,7 @@ from mist.client.dial import open_transport
 from mist.client.dialect import Dialect, Event, Request
 from mist.client.errors import Rejected
 from mist.client.frames import FrameDialect
+from mist.client.home import Home
 from mist.client.line import LineDialect
 from mist.client.options import Options, State
 from mist.client.send_buffer import SendBuffer
@@ -55,6 +56,10 @@ class ConnectionHandler(Protocol):
         self, error: ClientError, unanswered: Sequence[Request], unconfirmed: int
     ) -> None:
         """The connection is gone, with requests and messages that were written to it."""
+
+    @property
+    def home(self) -> Home:
+        """Where it is at home; it reconnects in no other process."""
 
     @property
     def token(self) -> str | None:
@@ -127,6 +132,7 @@ class ConnectionSupervisor:
             error = await self._connect_once(presented, connected)
             if self._closing:
                 return
+            self._handler.home.check_process()  # a child's copy is cut off, and stays so
             persist = self._options.reconnect if started else self._options.wait
             # A refusal of a token that was replaced meanwhile says nothing of the new one.
             replaced = not self._connected and presented != self._handler.token
@@ -142,6 +148,7 @@ class ConnectionSupervisor:
             log.info("%s; trying again in %.1f s", error, delay)
             with self._new_phase():
                 await anyio.sleep(delay)
+            self._handler.home.check_process()
 
     def _new_phase(self) -> anyio.CancelScope:
         self._phase = anyio.CancelScope()
