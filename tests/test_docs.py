@@ -101,5 +101,15 @@ def test_links_lead_somewhere(page: str) -> None:
         assert not anchor or anchor in anchors(path.read_text()), link
 
 
+def test_no_command_has_lost_its_indentation() -> None:
+    """With fewer than four spaces before it, it is shown as a part of a paragraph."""
+    lost = {
+        page: found
+        for page, text in PAGES.items()
+        if (found := re.findall(r"^ {0,3}(?:\$ )?\.venv/bin/.*", text, re.MULTILINE))
+    }
+    assert not lost
+
+
 def test_no_placeholder_is_left() -> None:
     assert not [page for page, text in PAGES.items() if "@@" in text]

@@ -218,6 +218,64 @@ async def test_mist_js_in_a_page(
             assert await page.evaluate("window.got") == ["before", "after"]
 
 
+@asynccontextmanager
+async def page_with_a_client(
+    browser: str, nursery: trio.Nursery, server: Server, script: str
+) -> AsyncIterator[Page]:
+    """A page with a script behind the one that makes a `client` of the token `page-token`."""
+    html = f"""<script type=module>
+      import {{connect}} from "http://127.0.0.1:8080/mist.js";
+      const client = connect("http://127.0.0.1:8080", {{token: "page-token"}});
+      {script}
+    </script>"""
+    async with page_of(browser, nursery, server, html) as page:
+        yield page
+
+
+BOTH = ("mist/static/README.md", "Latest values and presence")
+
+
+@pytest.mark.parametrize(("file", "heading"), [("docs/browser.md", "Latest values"), BOTH])
+async def test_latest_values_in_a_page(
+    tmp_path: Path,
+    endpoints: dict[str, object],
+    nursery: trio.Nursery,
+    browser: str,
+    file: str,
+    heading: str,
+) -> None:
+    kept = {"latest": ("order:*",), "presence": ("room:*",)}
+    async with running(tmp_path, **endpoints, **kept) as server, talk(server) as peer:
+        await peer.ask(b"register order,room:7,@room:7 page-token\n")
+        await peer.ask(b"publish order,order:1 new\npublish order,order:2 new as well\n")
+        await peer.ask(b"publish order,order:1 paid\n")
+        script = "const show = console.log, draw = () => {};" + snippet_of(file, "js", heading)
+        async with page_with_a_client(browser, nursery, server, script) as page:
+            await page.until("window.got.length === 2")
+            await peer.ask(b"publish order,order:1 sent\n")
+            await page.until("window.got.length === 3")
+            assert await page.evaluate("window.got") == ["new as well", "paid", "sent"]
+
+
+@pytest.mark.parametrize(("file", "heading"), [("docs/browser.md", "Presence"), BOTH])
+async def test_presence_in_a_page(
+    tmp_path: Path,
+    endpoints: dict[str, object],
+    nursery: trio.Nursery,
+    browser: str,
+    file: str,
+    heading: str,
+) -> None:
+    kept = {"latest": ("order:*",), "presence": ("room:*",)}
+    async with running(tmp_path, **endpoints, **kept) as server, talk(server) as peer:
+        await peer.ask(b"register order,room:7,@room:7 page-token\nset-attr page-token user=7\n")
+        names = "const show = () => {}, draw = (all) => console.log(all.map(({user}) => user));"
+        script = names + snippet_of(file, "js", heading) + 'client.subscribe(["room:7"], () => {});'
+        async with page_with_a_client(browser, nursery, server, script) as page:
+            await page.until("window.got.at(-1)?.length === 1")
+            assert await page.evaluate("window.got.at(-1)") == ["7"]
+
+
 MOVED = [
     ("Pusher, Ably and Centrifugo", 'publish shop:7,order,paid {"order":17}\n', {"order": 17}),
     ("Mercure", 'publish book,book:1 {"status":"lent"}\n', {"status": "lent"}),

@@ -1,5 +1,6 @@
 """What is published beside mist.js fits it."""
 
+import gzip
 import hashlib
 import json
 import os
@@ -83,8 +84,16 @@ def test_the_lock_file_names_no_place_to_load_from() -> None:
 def test_its_readme_shows_what_there_is() -> None:
     readme = (STATIC / "README.md").read_text()
     assert f"npm install {PACKAGE['name']}" in readme
-    for name in re.findall(r"client\.(\w+)\(", readme):
-        assert re.search(rf"^  (?:async )?{name}\(", (STATIC / "mist.js").read_text(), re.M), name
+    script = (STATIC / "mist.js").read_text().partition("\nclass Client {")[2].partition("\n}\n")[0]
+    methods = set(re.findall(r"^  (?:async )?(\w+)\(", script, re.MULTILINE)) - {"constructor"}
+    assert set(re.findall(r"client\.(\w+)\(", readme)) == methods
+
+
+def test_the_page_about_browsers_says_how_large_it_is() -> None:
+    served = (STATIC / "mist.min.js").read_bytes()
+    plain, compressed = (round(len(each) / 1000) for each in (served, gzip.compress(served)))
+    page = (STATIC.parents[1] / "docs" / "browser.md").read_text()
+    assert f"minified ({plain} KB, {compressed} KB with gzip)" in page
 
 
 def test_every_file_it_names_is_there() -> None:
