@@ -7,6 +7,11 @@ __all__ = ["completion"]
 
 _VARIABLE = "_MIST_COMPLETE"  # how a shell asks; click's own naming, which `main` expects
 
+# Whether zsh has called the script as a function, rather than read it. Click asks whether that was
+# loaded just now, which is so once: of a script in a folder of functions every second Tab failed.
+_IS_LOADED = "$zsh_eval_context[-1] == loadautofunc"
+_IS_CALLED = "$funcstack[1] == _mist"
+
 
 @click.command(
     epilog="""\b
@@ -27,4 +32,5 @@ def completion(context: click.Context, shell: str) -> None:
     assert found is not None
     # Not its `source`, which runs the shell to see its version: this may run where it isn't.
     completer = found(context.find_root().command, {}, "mist", _VARIABLE)
-    click.echo(completer.source_template % completer.source_vars())
+    script = completer.source_template % completer.source_vars()
+    click.echo(script.replace(_IS_LOADED, _IS_CALLED))
