@@ -7,12 +7,15 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
+import trio.testing
 import trustme
 
 from mist.config import CONFIG_FILE, OPTIONS, Config, Option
 from mist.errors import ConfigError, StartupError
 from mist.reloading import RELOADED, Reloaded, Reloader, changes, settle, watch_certificate
 from mist.server import Server
+from mist.serving import serve
+from tests.auth.jwt.issuer import sign, write_jwks
 from tests.config.test_config import COMPANIONS, SAMPLES, load
 from tests.http.client import request
 from tests.servers import listeners, port_of, running
@@ -126,6 +129,32 @@ async def test_another_retention_holds_but_for_what_an_archive_is_sealed_by(tmp_
     assert changes(effective, wanted) == ["keep_bytes"]
 
 
+async def test_the_keys_of_issuers_are_fetched_again(tmp_path: Path) -> None:
+    keys = write_jwks(tmp_path / "jwks.json", "rsa")
+    settings = {
+        "listen": listeners("http"),
+        "history": "memory://",
+        "jwt_jwks": (str(keys),),
+        "jwt_issuer": ("https://id.example",),
+        "jwt_audience": ("mist",),
+    }
+    async with running(tmp_path, failed_auth_delay=0.0, **settings) as server:
+
+        async def answers() -> list[int]:
+            """Those to tokens that are signed with either key."""
+            tokens = [sign(key=key) for key in ("rsa", "ed")]
+            path = "/v1/poll?tags=room:1&timeout=0"
+            return [await status(server, path, authorization=f"Bearer {each}") for each in tokens]
+
+        [authority] = server.hub.credentials.authorities
+        await until(lambda: authority.counts["jwks"].get("unchanged"))
+        write_jwks(keys, "ed")
+        assert await answers() == [200, 401]
+        assert await reload(server) == Reloaded((), ())
+        await until(lambda: authority.counts["jwks"].get("changed"))
+        assert await answers() == [401, 200]
+
+
 async def test_a_bad_setting_changes_nothing(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -163,8 +192,8 @@ class Tls:
         self.chain.write_bytes(b"".join(each.bytes() for each in issued.cert_chain_pems))
         self.key.write_bytes(issued.private_key_pem.bytes())
 
-    async def shown(self, server: Server) -> object:
-        port = port_of(server.urls[0])
+    async def shown(self, url: str) -> object:
+        port = port_of(url)
         stream = await trio.open_ssl_over_tcp_stream("127.0.0.1", port, ssl_context=self.context)
         await stream.do_handshake()
         found = stream.getpeercert()
@@ -179,17 +208,17 @@ async def test_a_renewed_certificate_is_shown_to_those_who_come_then(
     tls = Tls(tmp_path)
     settings = {"listen": listeners(scheme), "tls_cert": tls.chain, "tls_key": tls.key}
     async with running(tmp_path / "data", **settings) as server:
-        first = await tls.shown(server)
+        first = await tls.shown(server.urls[0])
         tls.issue()
-        assert await tls.shown(server) == first
+        assert await tls.shown(server.urls[0]) == first
         assert await reload(server) == Reloaded((), ())
-        second = await tls.shown(server)
+        second = await tls.shown(server.urls[0])
         assert second != first
         tls.key.write_text("no key")
         with pytest.raises(StartupError, match="no usable certificate"):
             await reload(server, max_connections=7)
         assert server.config.max_connections != 7
-        assert await tls.shown(server) == second
+        assert await tls.shown(server.urls[0]) == second
 
 
 async def test_a_certificate_is_taken_where_its_files_change(
@@ -199,14 +228,43 @@ async def test_a_certificate_is_taken_where_its_files_change(
     settings = {"listen": listeners("tcps"), "tls_cert": tls.chain, "tls_key": tls.key}
     async with running(tmp_path / "data", **settings) as server, trio.open_nursery() as nursery:
         nursery.start_soon(watch_certificate, server, 0.01)
-        first = await tls.shown(server)
+        first = await tls.shown(server.urls[0])
         context = server.certificate and server.certificate.context
         tls.key.write_text("half of two")
         await until(lambda: "not renewed" in caplog.text)
-        assert await tls.shown(server) == first
+        assert await tls.shown(server.urls[0]) == first
         assert server.certificate is not None
         assert server.certificate.context is context
         tls.issue()
         await until(lambda: server.certificate and server.certificate.context is not context)
-        assert await tls.shown(server) != first
+        assert await tls.shown(server.urls[0]) != first
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_the_command_line_runs_looks_after_its_certificate(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mock_clock: trio.testing.MockClock
+) -> None:
+    tls = Tls(tmp_path)
+    config = Config(
+        data=tmp_path / "data",
+        listen=listeners("tcps"),
+        tls_cert=tls.chain,
+        tls_key=tls.key,
+        tokens="memory://",
+        history="none",
+    )
+
+    def is_renewed() -> bool:
+        mock_clock.jump(10)  # past the next look
+        return "the certificate is renewed" in caplog.text
+
+    caplog.set_level("INFO")
+    urls: list[str] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve, config, urls.append)
+        await until(lambda: urls)
+        first = await tls.shown(urls[0])
+        tls.issue()
+        await until(is_renewed)
+        assert await tls.shown(urls[0]) != first
         nursery.cancel_scope.cancel()

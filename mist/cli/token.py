@@ -242,12 +242,16 @@ def key(file: Path) -> None:
 
 @token.command("tags")
 @click.argument("which", metavar=_WHICH)
+@json_option("Print both as one object")
 @client_command
-async def show_tags(server: Server, which: str) -> None:
+async def show_tags(server: Server, which: str, as_json: bool) -> None:
     """Print the tags of a token, and its attributes if any."""
     text = _read(which)
     async with server.connect(reconnect=False) as client:
         tags, attributes = await client.tags(text), await client.attributes(text)
+    if as_json:
+        print_json({"tags": sorted(tags), "attributes": attributes.as_json()})
+        return
     click.echo(format_tags(tags))
     if attributes.text:
         click.echo(attributes.text)

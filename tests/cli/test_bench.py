@@ -89,6 +89,20 @@ def test_results_are_a_page_too(tmp_path: Path) -> None:
     assert refused.stderr == f"mist bench match: {text}\n"
 
 
+@pytest.mark.parametrize(("share", "warned"), [(0.37, True), (0.04, False), (None, False)])
+def test_a_busy_machine_is_warned_of_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, share: float | None, warned: bool
+) -> None:
+    monkeypatch.setattr("mist.cli.bench.running.busy_share", lambda: share)
+    page = tmp_path / "bench.html"
+    arguments = ["bench", "match", "--subscriptions", "500", "--vocabulary", "100", "--quick"]
+    done = CliRunner().invoke(main, [*arguments, "--json", "--html", str(page)])
+    assert done.exit_code == 0
+    assert done.stderr.startswith("the machine is busy: 37% of its ") == warned
+    assert json.loads(done.stdout)["busy"] == share
+    assert ("37% of its " in page.read_text()) == warned
+
+
 def test_fanout_counts_every_delivery_of_both_transports() -> None:
     options = ["--subscribers", "3", "--messages", "400", "--transport", "tcp"]
     rows = bench("fanout", *options, "--transport", "ws", "--tag-lists", "4")["fanout"]

@@ -18,7 +18,6 @@ SILENT = {
     # They say nothing where they succeed.
     *(f"mist token {name}" for name in ("change", "grant", "revoke", "set", "set-attr")),
     *(f"mist token {name}" for name in ("ungrant", "unregister", "unset")),
-    "mist token tags",  # the form of before `mist token show`, which has it
 }
 COMMANDS = [found for found in walk() if not isinstance(found.command, click.Group)]
 

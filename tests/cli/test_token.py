@@ -123,6 +123,8 @@ def test_attributes_of_a_token_are_set_and_shown(process: Process) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     shown = run(process, "token", "tags", "t2").stdout
     assert shown == "a\ngroups=x;y&user=a%26b%3Dc\n"
+    shown = json.loads(run(process, "token", "tags", "t2", "--json").stdout)
+    assert shown == {"tags": ["a"], "attributes": {"user": "a&b=c", "groups": ["x", "y"]}}
     assert run(process, "token", "set-attr", "-", "--unset", "user", stdin="t2\n").returncode == 0
     assert run(process, "token", "tags", "t2").stdout == "a\ngroups=x;y\n"
     done = run(process, "token", "set-attr", "t3", "user=1")
