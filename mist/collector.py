@@ -9,7 +9,7 @@ So what lives for long is *frozen*, which takes it out of every later pass: what
 server starts, and then what has survived the passes over young objects, some thousand at a
 time. Full passes are made here, over what is not frozen yet, so that each is short; the automatic
 ones are turned off. Frozen garbage is never freed, so all is traversed once before, except where
-so much comes at once that even this would be long: many objects, or few that refer to very many.
+so much comes at once that even this would be long.
 
 Passes over young objects are small and frequent, because a rare one is a long one: with 50,000
 young objects to a pass the middle generation took 420 ms while subscriptions were added. It now has
@@ -31,8 +31,6 @@ _MIDDLE: Final = 1  # generations
 _OLDEST: Final = 2
 _MOST: Final = 1_000  # objects in it that a full pass may traverse again
 _BURST: Final = 2  # passes over young objects; what they leave takes a full pass of up to 5 ms
-_REFERENCES: Final = 80_000  # which a full pass follows in some 8 ms, waiting for memory at each
-_CONTAINERS: Final = (list, tuple, set, frozenset, dict)
 _INTERVAL: Final = 0.1  # seconds
 _IDLE: Final = 0.5  # seconds, while there are no passes: an idle server should sleep
 
@@ -58,14 +56,9 @@ async def keep_small() -> None:
         await trio.sleep(interval)
         passes = gc.get_count()[_OLDEST]  # over young objects, since what is old was looked at
         interval = _INTERVAL if passes else min(2 * interval, _IDLE)
-        if passes > _BURST or (passes and _references() > _REFERENCES):
+        if passes > _BURST:
             gc.freeze()
         elif passes:
             gc.collect()
             if len(gc.get_objects(_OLDEST)) > _MOST:
                 gc.freeze()
-
-
-def _references() -> int:
-    """What the containers hold that are not frozen, which are few: some 0.1 ms."""
-    return sum([len(each) for each in gc.get_objects() if type(each) in _CONTAINERS])

@@ -235,14 +235,15 @@ class Access:
         return record if record is not None and record.tags else None
 
 
-def announce(request: Request, asked: Callable[[], Asked]) -> None:
+def announce(request: Request, asked: Callable[[Request], Asked]) -> None:
     """Have a credential's authentication told what its request asks for.
 
     Only routes that go by just that announce it. Else a request could name other tags than those
     that it goes on to use, and be let in for their sake.
 
     Args:
-        asked: called when the request is authenticated, if it matters.
+        asked: called with the request when that is authenticated, if it matters. It must not hold
+            the request, which holds it: that would be garbage in a cycle.
     """
     request.scope["state"][_ASKED] = asked
 
@@ -250,8 +251,8 @@ def announce(request: Request, asked: Callable[[], Asked]) -> None:
 def _login(hub: Hub, request: Request) -> Login:
     if not hub.credentials.looks_at_logins:
         return _ANYWHERE
-    asked: Callable[[], Asked] = request.scope["state"].get(_ASKED, Asked)
-    client, tags = asked()
+    asked: Callable[[Request], Asked] | None = request.scope["state"].get(_ASKED)
+    client, tags = Asked() if asked is None else asked(request)
     address: str = request.scope["client"][0]
     return Login("http", address, request.headers.get("origin"), client, tags)
 

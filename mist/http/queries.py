@@ -158,7 +158,7 @@ class Wanted:
         to be good, as it is where nobody is told.
         """
 
-        def asked() -> Asked:
+        def asked(request: Request) -> Asked:
             try:
                 wanted = cls.of(request, limits)
             except (Problem, CommandError):
