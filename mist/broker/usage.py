@@ -39,56 +39,16 @@ from itertools import islice
 from operator import attrgetter
 from typing import Final
 
-import attrs
-
 from mist.broker.groups import Group
 from mist.broker.matches import Match, Matched, Recipients
 from mist.broker.named_subscriptions import NamedSubscription, QueueGroup
 from mist.broker.observer import DeliveryObserver, Receiver, Replayed
 from mist.broker.outbox import Outbox
 from mist.broker.queued import Queued
-from mist.broker.usage_logs import Changed, Delivered, Tally, UsageLog, account, data_size
+from mist.broker.usage_logs import Changed, Delivered, Move, Tally, UsageLog, account, data_size
 from mist.wire import Run, TagList, carried
 
 __all__ = ["Changed", "Delivered", "UsageAccounting"]
-
-
-@attrs.define(eq=False)
-class _Move:
-    """A subscriber whose account has become another's, with all of its groups.
-
-    There may be tens of thousands of these, each both left and joined; at once no more is done than
-    to note how far their logs are. What that comes to is told when the period is closed.
-
-    Attributes:
-        before, after: whose it was, and is.
-        groups: of which nothing has been told; from the end on they are taken out.
-        logs: of each, messages and bytes that its log had, which are for the owner before.
-        changes: whether subscriptions have ended and begun by it in the period.
-    """
-
-    before: str
-    after: str
-    groups: list[Group]
-    logs: list[tuple[int, int]]
-    changes: bool = True
-
-    def take(self, most: int) -> tuple[list[Delivered], list[Changed]]:
-        """Take out so many groups, and tell of them."""
-        before, after = self.before, self.after
-        delivered: list[Delivered] = []
-        changed: list[Changed] = []
-        for group, (messages, size) in zip(self.groups[-most:], self.logs[-most:], strict=True):
-            tag_list = group.tag_list
-            if messages:
-                delivered.append(Delivered(before, tag_list, messages, 0, size))
-                delivered.append(Delivered(after, tag_list, -messages, 0, -size))
-            if self.changes:
-                changed.append(Changed(before, tag_list, 0, 1))
-                changed.append(Changed(after, tag_list, 1, 0))
-        del self.groups[-most:], self.logs[-most:]
-        return delivered, changed
-
 
 _tag_list_of: Final = attrgetter("tag_list")
 
@@ -114,9 +74,9 @@ class UsageAccounting(DeliveryObserver):
         self._closing: dict[Group, UsageLog] = {}
         self._changes: dict[tuple[str, bytes], list[int]] = {}  # opened, closed
         self._changed: dict[tuple[str, bytes], list[int]] = {}  # likewise, being closed
-        self._moves: list[_Move] = []
+        self._moves: list[Move] = []
         self._moved = 0  # groups of those
-        self._moves_closing: list[_Move] = []
+        self._moves_closing: list[Move] = []
         self._begun: list[Tally] = []  # since the last time that all were settled
         self._places = 0  # groups of those
 
@@ -133,10 +93,10 @@ class UsageAccounting(DeliveryObserver):
     def moved(self, groups: Sequence[Group], before: str, after: str) -> None:
         if groups:
             self._settle_all()
-            self._moves.append(_Move(before, after, list(groups), _sums(self._logs, groups)))
+            self._moves.append(Move(before, after, list(groups), _sums(self._logs, groups)))
             if self._closing:
                 sums = _sums(self._closing, groups)
-                self._moves_closing.append(_Move(before, after, list(groups), sums, changes=False))
+                self._moves_closing.append(Move(before, after, list(groups), sums, changes=False))
             full = self._moved // self._full
             self._moved += len(groups)
             if self._moved // self._full > full:

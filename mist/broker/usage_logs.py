@@ -8,12 +8,14 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
+import attrs
+
 from mist.broker.groups import Group
 from mist.broker.matches import Match, Recipients
 from mist.broker.named_subscriptions import NamedSubscription
 from mist.broker.outbox import Outbox
 
-__all__ = ["Changed", "Delivered", "Tally", "UsageLog", "account", "data_size"]
+__all__ = ["Changed", "Delivered", "Move", "Tally", "UsageLog", "account", "data_size"]
 
 _owner_of = attrgetter("owner")
 _tag_list_of = attrgetter("tag_list")
@@ -106,6 +108,43 @@ class UsageLog:
         for owner, (sent, dropped, size) in self.corrections.items():
             if sent or dropped:
                 yield Delivered(owner, subscription, sent, dropped, size)
+
+
+@attrs.define(eq=False)
+class Move:
+    """A subscriber whose account has become another's, with all of its groups.
+
+    There may be tens of thousands of these, each both left and joined; at once no more is done than
+    to note how far their logs are. What that comes to is told when the period is closed.
+
+    Attributes:
+        before, after: whose it was, and is.
+        groups: of which nothing has been told; from the end on they are taken out.
+        logs: of each, messages and bytes that its log had, which are for the owner before.
+        changes: whether subscriptions have ended and begun by it in the period.
+    """
+
+    before: str
+    after: str
+    groups: list[Group]
+    logs: list[tuple[int, int]]
+    changes: bool = True
+
+    def take(self, most: int) -> tuple[list[Delivered], list[Changed]]:
+        """Take out so many groups, and tell of them."""
+        before, after = self.before, self.after
+        delivered: list[Delivered] = []
+        changed: list[Changed] = []
+        for group, (messages, size) in zip(self.groups[-most:], self.logs[-most:], strict=True):
+            tag_list = group.tag_list
+            if messages:
+                delivered.append(Delivered(before, tag_list, messages, 0, size))
+                delivered.append(Delivered(after, tag_list, -messages, 0, -size))
+            if self.changes:
+                changed.append(Changed(before, tag_list, 0, 1))
+                changed.append(Changed(after, tag_list, 1, 0))
+        del self.groups[-most:], self.logs[-most:]
+        return delivered, changed
 
 
 def account(receiver: Outbox | NamedSubscription, match: Match) -> Group | None:
