@@ -10,6 +10,7 @@ knows the highest that has been (`newest`). A session reads up to there, and wha
 from that moment on is held for it, as far as that is little. If all of it could be held, it
 follows what was read, and the session has missed nothing and is given nothing twice: live it
 is. Else it reads on; each stretch is shorter than the one before, or the session is too slow.
+Where thousands resume at once beside a publisher, most of them read once and not twice.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -54,7 +55,7 @@ class Recovery(Replayer):
             and behind the first one of a `resume`. Each is read once more for that, to count.
     """
 
-    __slots__ = ("_live", "_on_gap", "_owed", "_subscriptions", "announce")
+    __slots__ = ("_live", "_missed_after", "_on_gap", "_owed", "_subscriptions", "announce")
 
     def __init__(
         self,
@@ -69,6 +70,7 @@ class Recovery(Replayer):
         self._subscriptions = subscriptions
         self._on_gap = on_gap
         self._owed: list[Callable[[], None]] = []
+        self._missed_after: int | None = None  # since the session fell behind, until it is replayed
         self._live = Change()
         self.announce: Callable[[Behind | CaughtUp], None] | None = None
 
@@ -133,10 +135,13 @@ class Recovery(Replayer):
         async with self._turn:
             await self._sequencer.reach(since)
             await self._sequencer.delivery.between()
+            while self._missed_after is not None:  # it fell behind on the way here
+                await self._replay_missed()
+                await self._sequencer.delivery.between()
             wanted = frozenset(subscribe())
-            # From here on without an await: what is delivered live and what is replayed meet
-            # at one id.
+            # From here on without an await: what is held and what is replayed meet at one id.
             self._outbox.pause()
+            self._outbox.hold()
             start = self._sequencer.newest
             cursor = Cursor(self._sequencer.history)
             try:
@@ -159,13 +164,22 @@ class Recovery(Replayer):
                 self.announce(CaughtUp())
             await self._go_live(cursor, caught_up)
 
-    async def catch_up(self, after: int) -> None:
-        """Replay everything above an id, and go live. Deliveries are paused already.
+    def fell_behind(self, after: int) -> None:
+        """Everything above an id is missing, and deliveries are paused: mind to `catch_up`."""
+        self._missed_after = after
+
+    async def catch_up(self) -> None:
+        """Replay what is missing since the session fell behind, and go live.
 
         Raises:
             HistoryUnavailable: it can't be read; the session has to end.
         """
         async with self._turn:
+            await self._replay_missed()
+
+    async def _replay_missed(self) -> None:
+        after, self._missed_after = self._missed_after, None
+        if after is not None:  # else a `resume` was there first
             await self._go_live(Cursor(self._sequencer.history, after))
 
     async def _begin(
@@ -202,7 +216,7 @@ class Recovery(Replayer):
         Args:
             caught_up: called ahead of these.
         """
-        while True:
+        while not self._outbox.holding:
             await self._sequencer.delivery.between()
             newest = self._sequencer.newest
             if cursor.place >= newest:
@@ -217,8 +231,6 @@ class Recovery(Replayer):
             cursor.place = newest
             if announced and self.announce is not None:
                 self.announce(CaughtUp())
-            if self._outbox.holding:
-                break
         caught_up()
         self._resume_live()
 

@@ -145,10 +145,11 @@ class Session(BaseSession):
         recovery = self.recovery
         assert recovery is not None
         assert self.hub.sequencer is not None
+        recovery.fell_behind(after)
 
         async def catch_up() -> None:
             try:
-                await recovery.catch_up(after)
+                await recovery.catch_up()
             except HistoryUnavailable:
                 self.end(HISTORY_LOST)
             except Exception:

@@ -279,7 +279,8 @@ async def test_what_is_held_for_one_who_catches_up_is_not_given_to_a_revoked_sub
     await hub.registry.execute([RemoveTags("t", frozenset("b"))])
     assert not session.outbox.holding
     assert session.recovery is not None
-    await session.recovery.catch_up(2)
+    session.recovery.fell_behind(2)
+    await session.recovery.catch_up()
     await publish(hub, "a 5", "b 6")
     assert [line.split()[1] for line in take(session).splitlines()] == [b"3", b"5"]
 
@@ -314,6 +315,73 @@ async def test_the_reply_to_one_who_fell_behind_comes_behind_all_it_missed(
         *messages, last = received.splitlines()
         assert last.startswith(answer)
         assert [int(line.split()[1]) for line in messages] == list(range(1, newest + 1))
+
+
+async def test_one_who_falls_behind_on_its_way_to_another_replay_gets_all_of_both_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With an engine, that way may take seconds."""
+    async with hub_over(await open_history("memory://"), bytes=20_000, messages=200) as hub:
+        await publish(hub, "b 1")
+        session = join(hub)
+        await session.receive(b"ids on\nsubscribe a 0\nping\n")
+        assert take(session) == b"pong\n"
+        assert hub.sequencer is not None
+        reached = trio.Event()
+
+        async def reach(since: Since) -> None:
+            await reached.wait()
+
+        monkeypatch.setattr(hub.sequencer, "reach", reach)
+        received = b""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(session.receive, b"subscribe b 0\nping\n")
+            await trio.testing.wait_all_tasks_blocked()
+            for n in range(40):
+                await publish(hub, f"a {n} {'x' * 1_000}")
+            assert session.outbox.paused
+            reached.set()
+            while b"pong" not in received:
+                await trio.testing.wait_all_tasks_blocked()
+                received += take(session, 5_000)
+        await publish(hub, "a 42", "b 43")
+        received += take(session)
+        ids = [int(line.split()[1]) for line in received.splitlines() if b"pong" not in line]
+        assert sorted(ids) == list(range(1, 44))
+        assert [n for n in ids if n > 1] == list(range(2, 44))
+
+
+@pytest.mark.parametrize("published", [10, 1_000])
+async def test_what_comes_while_one_resumes_is_held_for_it_as_far_as_that_is_little(
+    monkeypatch: pytest.MonkeyPatch, published: int
+) -> None:
+    """And then nothing is read for it a second time."""
+    async with hub_over(await open_history("memory://"), bytes=20_000, messages=2_000) as hub:
+        await publish(hub, "a 1", "a 2")
+        session, publisher = join(hub), join(hub)
+        assert hub.sequencer is not None
+        history, pages = hub.sequencer.history, 0
+        read = history.read
+
+        async def read_late(*args: Any, **options: Any) -> Page:
+            nonlocal pages
+            page = await read(*args, **options)
+            pages += 1
+            if pages == 1:
+                await publisher.receive(b"publish a %s\n" % (b"x" * 20) * published + b"ping\n")
+            return page
+
+        monkeypatch.setattr(history, "read", read_late)
+        received = b""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(session.receive, b"ids on\nsubscribe a 0\nping\n")
+            while b"pong" not in received:
+                await trio.testing.wait_all_tasks_blocked()
+                received += take(session, 5_000)
+        lines = received.splitlines()[:-1]
+        assert [int(line.split()[1]) for line in lines] == list(range(1, published + 3))
+        assert (pages > 1) == (published == 1_000)
+        assert hub.broker.dropped["gone"] == 0
 
 
 async def test_what_one_who_fell_behind_stores_comes_to_it_before_the_answer() -> None:
@@ -534,8 +602,9 @@ async def test_who_falls_behind_without_being_told_loses_what_it_never_asked_for
         assert take(session).count(b"\n") < 120
 
 
-async def test_what_is_published_while_it_resumes_is_told_as_a_stretch_of_its_own(
-    hub: Hub,
+@pytest.mark.parametrize("held", [True, False])
+async def test_what_is_published_while_it_resumes_is_told_as_a_stretch_where_it_was_not_held(
+    hub: Hub, held: bool
 ) -> None:
     assert hub.sequencer is not None
     await publish(hub, "a 1", "a 2")
@@ -548,6 +617,8 @@ async def test_what_is_published_while_it_resumes_is_told_as_a_stretch_of_its_ow
         if not interrupted:
             interrupted = True
             await publish(hub, "a 3", "b 4", "a 5")
+            if not held:
+                session.outbox.let_go()
         return await read()
 
     hub.sequencer.history.position = position  # type: ignore[method-assign, assignment]
@@ -556,10 +627,10 @@ async def test_what_is_published_while_it_resumes_is_told_as_a_stretch_of_its_ow
         b"publish a 1",
         b"publish a 2",
         b"caught up",
-        b"behind a=2",
+        *([] if held else [b"behind a=2"]),
         b"publish a 3",
         b"publish a 5",
-        b"caught up",
+        *([] if held else [b"caught up"]),
     ]
 
 
@@ -598,7 +669,7 @@ async def test_a_form_that_raises_in_a_replay_loses_what_it_can_not_write(hub: H
 async def test_a_catch_up_that_raises_ends_its_session_and_no_other(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fail(recovery: Recovery, after: int) -> None:
+    async def fail(recovery: Recovery) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(Recovery, "catch_up", fail)
@@ -615,12 +686,13 @@ async def test_all_who_wait_hear_that_a_session_has_caught_up(hub: Hub) -> None:
     session = join(hub)
     assert session.recovery is not None
     session.outbox.pause()
+    session.recovery.fell_behind(0)
     with trio.fail_after(5):
         async with trio.open_nursery() as nursery:
             for _ in range(3):
                 nursery.start_soon(session.recovery.caught_up)
                 await trio.testing.wait_all_tasks_blocked()
-            await session.recovery.catch_up(0)
+            await session.recovery.catch_up()
 
 
 # in turns
