@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
+from mist.cli import main
 from tests.processes import Process, environment, serving
 
 ROOT = Path(__file__).parent.parent
@@ -23,7 +25,7 @@ PAGES = [
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
     if page.name not in GENERATED
 ]
-COMMAND = re.compile(r"^    (?:\$ )?((?:\.venv/bin/)?mist .+|curl (?:.*\\\n)*.+)$", re.MULTILINE)
+COMMAND = re.compile(r"^    (?:\$ )?((?:(?:\.venv/bin/)?mist|curl) (?:.*\\\n)*.+)$", re.MULTILINE)
 LISTEN = ("--listen", "tcp://127.0.0.1:0", "--listen", "ws://127.0.0.1:0",
           "--listen", "http://127.0.0.1:0")  # fmt: skip
 
@@ -91,6 +93,28 @@ def test_a_command_does_what_it_should(
         assert "shown" in run(arguments)
     else:
         run(arguments)
+
+
+@pytest.mark.parametrize(
+    ("page", "command"),
+    [each for each in commands() if is_elsewhere(each[1]) and each[1].startswith("mist ")],
+)
+def test_what_is_run_elsewhere_has_such_options(page: str, command: str) -> None:
+    """Parsed as the command line does it, up to where it would be run."""
+    line = re.sub(r"\$\(.*?\)", "1", command.replace("\\\n", " "))
+    arguments = shlex.split(line, comments=True)[1:]
+    context: click.Context | None = None
+    found: click.Command = main
+    while isinstance(found, click.Group):
+        context = found.make_context(found.name, arguments, parent=context)
+        rest = [*context._protected_args, *context.args]
+        if not rest and found.invoke_without_command:
+            return
+        _, below, arguments = found.resolve_command(context, rest)
+        assert below is not None
+        found = below
+    context = found.make_context(found.name, arguments, parent=context)
+    assert not context.args
 
 
 def test_tls_is_tried_as_it_stands_there(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ function hear({ data }) {
   } catch {
     return; // another publisher uses these tags
   }
-  const line = document.createElement("li");
+  const line = document.createElement("p");
   const who = document.createElement("b");
   who.textContent = String(said.name);
   line.append(who, String(said.text));
@@ -48,7 +48,7 @@ function hear({ data }) {
 }
 
 function missed() {
-  const line = document.createElement("li");
+  const line = document.createElement("p");
   line.textContent = "messages may be missing here";
   show(line, "gap");
 }

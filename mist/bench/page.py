@@ -170,7 +170,7 @@ def _section(kind: str, rows: Sequence[Row]) -> Section:
     parts: list[Any] = [
         Bars(
             plot.measure,
-            "",
+            "case",
             plot.measure,
             [(plot.name(row), row[plot.key]) for row in rows if row[plot.key] is not None],
             names=False,
@@ -179,5 +179,7 @@ def _section(kind: str, rows: Sequence[Row]) -> Section:
     ]
     # Values are text already, formatted as on a terminal.
     columns = [Column(heading, str) for heading in headings]
-    table = Table("All figures", columns, [cells_of(kind, row) for row in rows], folded=bool(parts))
+    table = Table(
+        f"{title}: all figures", columns, [cells_of(kind, row) for row in rows], folded=bool(parts)
+    )
     return Section(title, [*parts, table])

@@ -10,6 +10,8 @@ from mist.bench.duration import Estimate, busy_share, spoken
 from mist.bench.page import Circumstances, bench_page
 from mist.bench.report import Row
 from mist.bench.site import Site
+from tests.axe import violations
+from tests.chromium import chromium, open_page
 
 ABOUT = Circumstances(
     1_700_000_000.0, 12.4, [("processors", "2")], busy="", complete=True, by="mist bench"
@@ -75,6 +77,17 @@ def test_what_makes_figures_unreliable_is_said() -> None:
 
 def test_a_run_without_results_is_a_page() -> None:
     assert "Benchmark" in words({"fanout": []})
+
+
+async def test_axe_finds_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    idle = {"transport": "tcp", "connections": 100, "bytes_per_connection": 10_000.0}
+    path.write_text(bench_page({"fanout": [FANOUT], "idle": [idle]}, ABOUT), "utf-8")
+    with chromium(tmp_path / "profile") as browser:
+        async with open_page(browser) as page:
+            await page.open(path.as_uri())
+            await page.evaluate("document.querySelectorAll('details').forEach((it) => it.open = 1)")
+            assert await violations(page) == []
 
 
 # Time

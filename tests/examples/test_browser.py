@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mist.client import connect
+from tests.axe import violations
 from tests.chromium import Page, chromium, open_page
 from tests.processes import Process, environment, mist, serving
 
@@ -128,6 +129,7 @@ async def test_messages_appear_live_newest_first(page: Page, process: Process) -
         (["order", "eu"], "18"),
     )
     await page.until(rows(2))
+    assert await violations(page) == []
     assert await page.texts("#messages .data") == ["18", "17"]
     assert await page.texts("#messages li:last-child .tags li") == ["eu", "order", "paid"]
     assert await page.texts("#messages li:last-child .mine") == ["eu", "order"]

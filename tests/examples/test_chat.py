@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import trio
 
+from tests.axe import violations
 from tests.chromium import Page, chromium, open_page
 from tests.processes import Process, environment, serving
 
@@ -83,14 +84,15 @@ async def say(page: Page, text: str) -> None:
 
 
 async def heard(page: Page, number: int) -> list[str]:
-    await page.until(f"document.querySelectorAll('#messages li').length >= {number}")
-    return [each.replace("\n", ": ", 1) for each in await page.texts("#messages li")]
+    await page.until(f"document.querySelectorAll('#messages p').length >= {number}")
+    return [each.replace("\n", ": ", 1) for each in await page.texts("#messages p")]
 
 
 async def test_two_browsers_talk_and_who_comes_later_reads_what_was_said(
     browsers: list[str], site: str
 ) -> None:
     async with visiting(browsers[0], site) as ann, visiting(browsers[1], site) as bob:
+        assert await violations(ann) == []
         await join(ann, "Ann")
         await say(ann, "anyone here?")
         assert await heard(ann, 1) == ["Ann: anyone here?"]
@@ -100,6 +102,7 @@ async def test_two_browsers_talk_and_who_comes_later_reads_what_was_said(
         everything = ["Ann: anyone here?", "Bob: <b>me</b> & you"]
         assert await heard(ann, 2) == await heard(bob, 2) == everything
         assert await ann.texts("#messages .mine") == ["Ann\nanyone here?"]
+        assert await violations(ann) == []
 
 
 async def test_another_room_hears_nothing_of_it(browsers: list[str], site: str) -> None:

@@ -40,6 +40,7 @@ from mist.pipeline.html.scales import (
     span,
     time_ticks,
 )
+from tests.axe import violations
 from tests.chromium import chromium, open_page
 
 BEGIN = 1_795_219_200  # 2026-11-21 00:00 UTC
@@ -58,8 +59,11 @@ def full_page(name: str = EVIL) -> str:
                 Section(name, [TimePlot(name, series, unit=name)], name),
                 Section("one", [TimePlot("one", series[:1])]),
                 Section("bars", [Bars(name, name, name, [(name, 3), ("b", 0)], whole=3)]),
-                Section("heat", [Heat(name, [name, "b"], {(name, "b"): 1}, note=name)]),
-                Section("table", [Table(name, [Column(name, None), Column("n")], [(name, 1)])]),
+                Section("heat", [Heat(f"{name} heat", [name, "b"], {(name, "b"): 1}, note=name)]),
+                Section(
+                    "table",
+                    [Table(f"{name} table", [Column(name, None), Column("n")], [(name, 1)])],
+                ),
             ],
             selected=[(name, name)],
             made=BEGIN,
@@ -274,6 +278,17 @@ async def test_letters_can_be_read_on_what_they_stand_on(browser: str, tmp_path:
             await page.open(path.as_uri())
             ratio = await page.evaluate(CONTRAST)
             assert ratio >= 4.5, f"dark: {dark}"
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+async def test_axe_finds_nothing(browser: str, tmp_path: Path, dark: bool) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(full_page(), "utf-8")
+    async with open_page(browser) as page:
+        for width in (1100, 360):
+            await page.look(width, 800, dark=dark)
+            await page.open(path.as_uri())
+            assert await violations(page) == []
 
 
 CONTRAST = """

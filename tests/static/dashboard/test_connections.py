@@ -14,6 +14,7 @@ from mist.protocols.line.forms import PLAIN
 from mist.server import Server
 from mist.sessions.session import Session
 from mist.terms import Terms
+from tests.axe import violations
 from tests.chromium import Page
 from tests.http.test_stats import dial
 from tests.servers import running
@@ -313,11 +314,14 @@ async def test_a_session_of_another_node_is_ended(opened: Open, tmp_path: Path) 
 async def test_dialogs_are_legible_and_named(live: Page, dark: bool) -> None:
     await live.look(1200, 900, dark=dark)
     assert await live.evaluate(FAULTS) == []
+    assert await violations(live) == []
     await live.click(f"{ROWS} .link")
     await live.until("document.querySelectorAll('#connection-subscribed .tag').length > 0")
+    assert await violations(live) == []
     await live.click("#connection-end")
     assert await live.evaluate(FAULTS) == []
     assert await live.evaluate(FAINT) == []
+    assert await violations(live) == []
 
 
 @pytest.mark.parametrize("width", [360, 320])

@@ -3,6 +3,7 @@
 import pytest
 
 from mist.server import Server
+from tests.axe import violations
 from tests.chromium import Page
 from tests.static.dashboard.looking import BUSY, FAINT, FAKE, FAULTS, Open, key
 
@@ -71,16 +72,28 @@ async def test_losses_are_explained(faked: Page) -> None:
     assert await faked.text("#history-state") == "can't be written"
 
 
-async def test_everything_has_a_name_and_its_place(faked: Page) -> None:
+@pytest.mark.parametrize("width", [1200, 360])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+async def test_everything_has_a_name_and_its_place(faked: Page, width: int, dark: bool) -> None:
+    await faked.look(width, 900, dark=dark)
     assert await faked.evaluate(FAULTS) == []
+    assert await violations(faked) == []
     await faked.evaluate(BUSY)
     assert await faked.evaluate(FAULTS) == []
+    assert await violations(faked) == []
+
+
+async def test_what_breaks_a_rule_is_found(faked: Page) -> None:
+    await faked.evaluate("document.documentElement.removeAttribute('lang')")
+    [found] = await violations(faked)
+    assert found.startswith("html-has-lang: ")
 
 
 async def test_the_secret_is_asked_for_accessibly(opened: Open, guarded: Server) -> None:
     async with opened(guarded) as page:
         await page.until("!document.getElementById('gate').hidden")
         assert await page.evaluate(FAULTS) == []
+        assert await violations(page) == []
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

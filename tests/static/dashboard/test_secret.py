@@ -4,6 +4,7 @@ from pathlib import Path
 
 from mist.config import Listen
 from mist.server import Server
+from tests.axe import violations
 from tests.chromium import Page, open_page
 from tests.servers import running
 from tests.static.dashboard.looking import FAULTS, LIVE, Open, fill, tile_is
@@ -61,6 +62,7 @@ async def test_beyond_loopback_a_server_without_a_secret_is_not_asked_for_one_ei
         assert "loopback" in await page.text("#closed")
         assert await page.text("#state") == "no secret"
         assert await page.evaluate(FAULTS) == []
+        assert await violations(page) == []
         # The next server at this place may have one, or tell all.
         await page.evaluate("window.fetch = async () => new Response('{}', {status: 401})")
         await page.until("!document.getElementById('gate').hidden")

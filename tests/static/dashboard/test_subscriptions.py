@@ -3,6 +3,7 @@
 import trio
 
 from mist.server import Server
+from tests.axe import violations
 from tests.chromium import Page
 from tests.static.dashboard.looking import FAULTS, LISTENING, key
 
@@ -48,6 +49,7 @@ async def test_subscriptions_are_shown_by_subscribers_or_by_deliveries(faked: Pa
     await faked.evaluate("advance(1)")
     assert (await table(faked, "subscriptions"))[0] == head
     assert await faked.evaluate(FAULTS) == []
+    assert await violations(faked) == []
 
 
 async def test_rates_of_subscriptions_are_not_asked_for_unless_they_are_shown(faked: Page) -> None:

@@ -13,6 +13,7 @@ from mist.auth.record import Record
 from mist.commands import Register, SetAttributes
 from mist.server import Server
 from mist.terms import Terms
+from tests.axe import violations
 from tests.chromium import Page
 from tests.static.dashboard.looking import FAINT, FAULTS, LIVE, MARKUP, Open, fill, sign_in, wide
 
@@ -268,11 +269,13 @@ async def test_dialogs_are_legible_and_named(opened: Open, server: Server, dark:
         await page.click("#tokens-create")
         assert await page.evaluate(FAULTS) == []
         assert await page.evaluate(FAINT) == []
+        assert await violations(page) == []
         await page.press("Escape")
         await page.click(f"{ROWS} .link")
         await page.click("#token-revoke")
         assert await page.evaluate(FAULTS) == []
         assert await page.evaluate(FAINT) == []
+        assert await violations(page) == []
 
 
 async def test_all_of_it_fits_a_phone(opened: Open, tmp_path: Path, server: Server) -> None:
