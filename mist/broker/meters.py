@@ -78,7 +78,7 @@ class Meters:
         lag: the most of the last second.
     """
 
-    _RECENT: Final = 10  # of `loop_lag`, for `lag`
+    _RECENT: Final = 4  # of `loop_lag`, for `lag`
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock

@@ -59,7 +59,9 @@ __all__ = ["Hub", "HubLimits", "HubStatistics"]
 log = logging.getLogger("mist.hub")
 
 _ENDED_AT_ONCE: Final = 50  # sessions
-_LAG_STEP: Final = 0.1  # seconds; a loop that stands still for longer is always noticed
+# Seconds: a loop that stands still for longer is always noticed. Each step costs an idle server
+# 0.03 % of a processor.
+_LAG_STEP: Final = 0.25
 
 
 @attrs.frozen

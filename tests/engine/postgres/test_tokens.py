@@ -54,6 +54,11 @@ async def open_tokens_on(postgres: PostgresServer, realm: str) -> AsyncIterator[
 
 @pytest.fixture
 async def store(open_tokens_on: Open) -> PostgresTokens:
+    return await open_tokens_on()
+
+
+@pytest.fixture
+async def quick(open_tokens_on: Open) -> PostgresTokens:
     """A store that does not wait for long."""
     await open_tokens_on()  # makes the realm, which takes its time
     return await open_tokens_on(**QUICK)
@@ -243,13 +248,13 @@ async def all_refused(store: PostgresTokens, version: Version) -> None:
 
 
 async def test_a_stopped_server_keeps_nobody_waiting(
-    store: PostgresTokens, postgres: PostgresServer
+    quick: PostgresTokens, postgres: PostgresServer
 ) -> None:
-    version = await write(store)
+    version = await write(quick)
     with postgres.frozen():
-        await all_refused(store, version)
-        await all_refused(store, version)
-    await answered(store.load)
+        await all_refused(quick, version)
+        await all_refused(quick, version)
+    await answered(quick.load)
 
 
 async def test_a_network_that_swallows_keeps_nobody_waiting(

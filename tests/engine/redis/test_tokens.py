@@ -49,6 +49,12 @@ async def open_tokens_on(redis: RedisServer) -> AsyncIterator[Open]:
 
 @pytest.fixture
 async def store(open_tokens_on: Open) -> RedisTokens:
+    return await open_tokens_on()
+
+
+@pytest.fixture
+async def quick(open_tokens_on: Open) -> RedisTokens:
+    """A store that does not wait for long."""
     return await open_tokens_on(**QUICK)
 
 
@@ -210,13 +216,13 @@ async def all_refused(store: RedisTokens, version: Version) -> None:
 
 
 async def test_a_stopped_server_keeps_nobody_waiting(
-    store: RedisTokens, redis: RedisServer
+    quick: RedisTokens, redis: RedisServer
 ) -> None:
-    version = await write(store)
+    version = await write(quick)
     with redis.frozen():
-        await all_refused(store, version)
-        await all_refused(store, version)
-    await answered(store.load)
+        await all_refused(quick, version)
+        await all_refused(quick, version)
+    await answered(quick.load)
 
 
 async def test_a_network_that_swallows_keeps_nobody_waiting(
@@ -232,13 +238,13 @@ async def test_a_network_that_swallows_keeps_nobody_waiting(
 
 
 async def test_a_wait_is_ended_by_a_server_that_stops_in_it(
-    store: RedisTokens, redis: RedisServer, nursery: trio.Nursery
+    quick: RedisTokens, redis: RedisServer, nursery: trio.Nursery
 ) -> None:
-    version = await write(store)
+    version = await write(quick)
     ended = trio.Event()
 
     async def wait() -> None:
-        await refused(lambda: store.news(version, wait=0.5))
+        await refused(lambda: quick.news(version, wait=0.5))
         ended.set()
 
     nursery.start_soon(wait)
