@@ -14,7 +14,10 @@ from mist.history.recent import Recent
 __all__ = ["Blocks"]
 
 _MAX_BYTES: Final = 8 * 1024 * 1024
-_RUN_COST: Final = 200  # bytes of a run: its numbers, in six columns
+# Bytes: of a block's objects, most of what one takes that has few messages; and of a run, its
+# numbers in six columns.
+_BLOCK_COST: Final = 2_200
+_RUN_COST: Final = 110
 
 
 _Stored = Row | tuple[Head, bytes]
@@ -42,7 +45,8 @@ class Blocks(Recent[tuple[int, bool], tuple[_Stored, Block]]):
     def cost(self, key: tuple[int, bool], value: tuple[_Stored, Block]) -> int:
         """See `Recent`."""
         _, block = value
-        return block.head.size + len(block.columns.data) + _RUN_COST * len(block.columns.counts)
+        stored = block.head.size + len(block.columns.data)
+        return _BLOCK_COST + stored + _RUN_COST * len(block.columns.counts)
 
     def decode(self, row: AnyRow) -> Block:
         """The block of a row. Of an `OpenRow` it is perhaps kept later; see `keep`.

@@ -1,5 +1,8 @@
 """Blocks that were decoded last are not decoded again; what replaces one is."""
 
+import gc
+import tracemalloc
+
 import attrs
 import pytest
 
@@ -51,6 +54,21 @@ def test_as_many_bytes_are_kept_as_was_said() -> None:
     assert len(kept) < 15
     small = Blocks(max_bytes=1)
     assert small.decode(rows[0]) is not small.decode(rows[0])
+
+
+@pytest.mark.parametrize("messages", [1, 3, 30])
+def test_no_more_memory_is_taken_than_was_said(messages: int) -> None:
+    blocks = Blocks(max_bytes=200_000)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for first in range(1, 1_500, messages):
+            blocks.decode(row_of(messages, first, 20))
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 100_000 < taken < 220_000
 
 
 def test_what_was_used_last_stays() -> None:

@@ -113,6 +113,7 @@ class Churn:
         await self._fill_with_subjects(count // 18)
         for _ in range(0, count // 10, _TOGETHER):
             await self._fill_with_tokens([self.fresh("token") for _ in range(_TOGETHER)])
+        await self._fill_with_blocks(count // 25)
 
     async def _listen_to_all(self, nursery: trio.Nursery) -> None:
         """Have what is published to fill caches delivered in every form, to nobody who looks."""
@@ -182,6 +183,22 @@ class Churn:
                 assert found.status == 200
             lines = [f"unregister {token}\n" for token in tokens]
             assert await peer.ask("".join(lines).encode()) == []
+
+    async def _fill_with_blocks(self, count: int) -> None:
+        """Blocks of the history that have few messages each, as visits leave them, and are read.
+
+        Tag lists that come once in a block of many are not kept.
+        """
+        async with talk(self.server) as peer:
+            (answer,) = await peer.ask(b"last\n")
+            epoch = answer.split()[1].decode()
+            for _ in range(count):
+                name = self.fresh("fill")
+                lines = [f"store {name},{self.fresh('fill')} x\n" for _ in range(4)]
+                stored = await peer.ask("".join(lines).encode())
+                before = int(stored[0].removeprefix(b"stored ")) - 1
+                read = f"subscribe {name} {epoch}:{before}\nunsubscribe {name}\n"
+                assert len(await peer.ask(read.encode())) == len(lines)
 
     async def _visit(self, name: str, places: trio.CapacityLimiter, borrower: object) -> None:
         try:
