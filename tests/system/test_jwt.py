@@ -11,13 +11,15 @@ import pytest
 import trio
 from trio_websocket import ConnectionClosed, ConnectionRejected
 
+from mist.auth.jwt import key_set
 from mist.server import Server
-from tests.auth.jwt.issuer import claims, sign, write_jwks
+from tests.auth.jwt.issuer import Site, claims, jwks, sign, site, write_jwks
 from tests.endpoints import LISTEN, RECEIVERS, SCENARIOS, Receive, Scenario, publish_http, web
 from tests.http.client import request
 from tests.http.events import listen
 from tests.servers import running
 from tests.transports.lines import talk
+from tests.waiting import until
 
 ALL = SCENARIOS["all at once"]
 GRANTS = {"tags": ["urgent", "/", ".>", ">urgent", ">/", ">.>"]}
@@ -176,6 +178,28 @@ async def refused_subject(server: Server, text: str) -> str:
         return (await peer.rest()).decode()
 
 
+async def refused_topic(server: Server, text: str) -> str:
+    try:
+        async with web(server, "/stream/user/marvin", text):
+            return "accepted"
+    except ConnectionRejected as rejected:
+        return str(rejected.status_code)
+
+
+async def refused_poll(server: Server, text: str) -> str:
+    path, headers = "/message-bus/tab/poll", {"Dont-Chunk": "true", "X-Auth-Token": text}
+    answer = await request(server, "POST", path, headers, json={"/rooms/1": 0})
+    return f"{answer.status} {answer.json()['detail']}"
+
+
+async def refused_json_frame(server: Server, text: str) -> str:
+    async with web(server, "/subscribe/websocket", text, ["mist.json"]) as socket:
+        with pytest.raises(ConnectionClosed) as closed:
+            await socket.get_message()
+    assert closed.value.reason is not None
+    return f"{closed.value.reason.code} {closed.value.reason.reason}"
+
+
 REFUSALS: dict[str, tuple[Refused, str]] = {
     "line": (refused_line, "error Unauthorized\n"),
     "json": (refused_json, ""),
@@ -183,7 +207,10 @@ REFUSALS: dict[str, tuple[Refused, str]] = {
     "header": (refused_header, "401"),
     "http": (refused_http, "401 the token has expired (exp)"),
     "bearer": (refused_bearer, "401 the token has expired (exp)"),
+    "json frames": (refused_json_frame, "4401 unauthorized"),
     "subjects": (refused_subject, "-ERR 'Authorization Violation'\r\n"),
+    "topics": (refused_topic, "401"),
+    "channels": (refused_poll, "401 the token has expired (exp)"),
 }
 
 
@@ -198,6 +225,53 @@ async def test_an_expired_jwt_is_refused_in_the_protocols_own_form(
         [authority] = server.hub.credentials.authorities
         assert authority.counts["jwt"]["expired"] == 1
         assert server.hub.failed_auths.total() == 1
+
+
+def down(it: Site) -> None:
+    it.status = 503
+
+
+def huge(it: Site) -> None:
+    it.body = b" " * 20_000_000
+
+
+def slow(it: Site) -> None:
+    it.delay = 60.0
+
+
+@pytest.mark.parametrize("damage", [down, huge, slow])
+async def test_a_key_set_that_cannot_be_fetched_costs_others_nothing_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Site], None]
+) -> None:
+    monkeypatch.setattr(key_set, "_TIMEOUT", 0.5)
+    monkeypatch.setattr(key_set, "_BACKOFF", (0.2,))
+    text = token()
+    with site(jwks("rsa")) as it:
+        damage(it)
+        async with serving(
+            tmp_path, jwt_jwks=(it.url,), grants={"registered": GRANTS["tags"]}
+        ) as server:
+            [authority] = server.hub.credentials.authorities
+            with trio.fail_after(30):
+                async with WAYS["frames"](server, ALL, "registered") as receive:
+                    while len(it.asked) < 3:  # tried again and again
+                        await publish_http(server, ALL, str(len(it.asked)), "")
+                        await receive()
+                    async with talk(server) as peer:
+                        await peer.send(f"auth {text}\n".encode())
+                        assert await peer.line() == b"error Registry is unavailable\n"
+                    for present in (refused_header, refused_topic):
+                        assert await present(server, text) == "503"
+                    for present in (refused_http, refused_bearer, refused_poll):
+                        assert await present(server, text) == "503 Registry is unavailable"
+                    closed = "1013 token registry is unavailable"
+                    assert await refused_json_frame(server, text) == closed
+                it.status, it.body, it.delay = 200, jwks("rsa"), 0.0
+                await until(lambda: authority.counts["jwks"]["changed"] == 1)
+                async with WAYS["frames"](server, ALL, text) as receive:
+                    await publish_http(server, ALL, "at last", "")
+                    assert await receive() == "at last"
+            assert authority.counts["jwks"]["failed"] >= 2
 
 
 async def test_a_jwt_and_a_registered_token_are_used_side_by_side(tmp_path: Path) -> None:
