@@ -1,5 +1,6 @@
 """Limits of a token at every endpoint: what is refused, in whose words, and what goes on."""
 
+import json
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from mist.attributes import Attributes
 from mist.auth import Enroll
 from mist.server import Server
 from mist.sessions import token_limits
+from tests.endpoints import web
 from tests.http.client import Response, connect, request
 from tests.http.events import listen
 from tests.servers import listeners
@@ -18,7 +20,7 @@ from tests.waiting import until
 TOKEN = "t0ken-with-limits"
 WITH_TOKEN = {"X-Auth-Token": TOKEN}
 JSON = {"Content-Type": "application/json", **WITH_TOKEN}
-TAGS = frozenset({"a", ">a", ".a.>", ">.a.>"})
+TAGS = frozenset({"a", ">a", ".a.>", ">.a.>", "/a", ">/a"})
 BODY = b'{"tags":["a"],"data":"x"}'
 NATS = (
     b'CONNECT {"verbose":false,"lang":"go","version":"1.2.3","auth_token":"%b"}\r\nPING\r\n'
@@ -159,6 +161,34 @@ async def test_lines_say_so_and_go_on(server: Server) -> None:
         assert await lines.ask(b"subscribe a\n") == []
         assert await lines.ask(b"publish a y\n") == [b"error Too many requests\n"]
         assert await lines.ask(b"bogus\n") == [b"error Too many requests\n"]
+
+
+async def test_guble_and_message_bus_and_json_say_so_in_their_own_words(server: Server) -> None:
+    await make(server, rate="0.01")
+    async with web(server, "/stream/user/marvin", TOKEN) as socket:
+        await socket.get_message()
+        await socket.send_message("+ /a")
+        assert await socket.get_message() == "#subscribed-to /a"
+        await socket.send_message("> /a id1\n\nx")
+        assert (await socket.get_message()).startswith("!error-send id1 Too many requests\n")
+        await socket.send_message("+ /a/b")
+        assert await socket.get_message() == "!error-subscribed-to /a/b Too many requests"
+    poll = "/message-bus/tab/poll?dlp=t"
+    for response in [
+        await request(server, "POST", "/api/message/a?userId=marvin", WITH_TOKEN, b"x"),
+        await request(server, "POST", poll, {"Dont-Chunk": "true", **WITH_TOKEN}, json={"/a": 0}),
+    ]:
+        if server.hub.sequencer is None and response.status == 404:
+            continue  # MessageBus needs a history
+        assert (response.status, response.json()["code"]) == (429, "too_many_requests")
+        assert "retry-after" in response.headers
+    async with web(server, "/subscribe/websocket", TOKEN, ["mist.json"]) as socket:
+        for command in ("subscribe", "publish"):
+            await socket.send_message(f'{{"command":"{command}","tags":["a"],"data":"x"}}')
+            answer = json.loads(await socket.get_message())
+            assert answer == {"command": command, "error": "Too many requests"}
+        await socket.send_message('{"command":"ping"}')
+        assert json.loads(await socket.get_message()) == {"command": "ping", "data": "pong"}
 
 
 async def test_connections_of_all_kinds_count_together(server: Server) -> None:
