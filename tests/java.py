@@ -20,7 +20,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-__all__ = ["use_quick_java"]
+import pytest
+
+from mist.pipeline.errors import NotInstalled
+from mist.pipeline.preflight import require_java
+
+__all__ = ["need_java"]
 
 _ARCHIVE = "spark.jsa"
 _USE = '#!/bin/sh\nexec {java} -XX:SharedArchiveFile={archive} "-Xlog:cds*=off" "$@"\n'
@@ -32,7 +37,16 @@ esac
 """
 
 
-def use_quick_java() -> None:
+def need_java() -> None:
+    """Skip a test where there is no Java; in CI that is a failure (tests/conftest.py)."""
+    try:
+        require_java()
+    except NotInstalled as error:
+        pytest.skip(str(error))
+    _use_quick_java()
+
+
+def _use_quick_java() -> None:
     """Have this process, and those that it starts, use it; made by whoever comes first.
 
     Nothing changes where JAVA_HOME is set, or there is no Java or no PySpark.

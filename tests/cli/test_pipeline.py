@@ -16,12 +16,10 @@ from click.testing import CliRunner, Result
 
 from mist.cli import main
 from mist.cli.pipeline import pipeline as pipeline_group
-from mist.pipeline.errors import NotInstalled
-from mist.pipeline.preflight import require_java
 from mist.pipeline.source.address import Address
 from mist.pipeline.source.client import Client
 from mist.pipeline.source.errors import ServerRefused
-from tests.java import use_quick_java
+from tests.java import need_java
 from tests.pipeline.archives import Told, add_accounts, make_archive
 from tests.processes import environment, mist, serving
 
@@ -52,11 +50,7 @@ def invoke(*arguments: str, **variables: str) -> Result:
 
 @pytest.fixture
 def java() -> None:
-    try:
-        require_java()
-    except NotInstalled as error:
-        pytest.skip(str(error))
-    use_quick_java()
+    need_java()
 
 
 @pytest.fixture

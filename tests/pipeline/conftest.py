@@ -4,10 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from mist.pipeline.errors import NotInstalled
-from mist.pipeline.preflight import require_java
 from mist.pipeline.session import end_session, make_session
-from tests.java import use_quick_java
+from tests.java import need_java
 
 QUICK = {
     "spark.driver.memory": "1g",
@@ -18,12 +16,8 @@ QUICK = {
 
 @pytest.fixture(scope="session")
 def java() -> None:
-    """Skips what needs Java where there is none; in CI that is a failure (tests/conftest.py)."""
-    try:
-        require_java()
-    except NotInstalled as error:
-        pytest.skip(str(error))
-    use_quick_java()
+    """See `need_java`."""
+    need_java()
 
 
 @pytest.fixture(scope="session")
