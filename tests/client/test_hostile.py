@@ -543,7 +543,7 @@ async def test_a_client_is_closed_with_a_resume_in_flight(place: Place, dialect:
     proxy = place.proxies[dialect]
     for resumed in (False, True):
         states = States()
-        with trio.fail_after(3):
+        with trio.fail_after(10):
             async with (
                 place.connect(dialect, on_state=states, drain_seconds=60) as client,
                 client.subscribe(["a"], since=0, queue=50) as subscription,
@@ -554,7 +554,7 @@ async def test_a_client_is_closed_with_a_resume_in_flight(place: Place, dialect:
                     await states.wait(State.CONNECTED, 2)
             assert states[-1] is State.CLOSED
     states = States()
-    with trio.fail_after(3):  # and one whose greeting nobody answers
+    with trio.fail_after(10):  # and one whose greeting nobody answers
         async with (
             place.connect(dialect, on_state=states, connect_seconds=60) as client,
             client.subscribe(["a"]),

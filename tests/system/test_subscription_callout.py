@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from mist.attributes import Attributes
+from mist.auth.callout import questions
 from mist.commands import SetAttributes
 from mist.http.log_pages import LogPage, LogReader, Wanted
 from mist.server import Server
@@ -139,16 +140,19 @@ async def test_without_an_answer_there_is_no_subscription_and_the_rest_goes_on(
             assert (await request(server, "GET", path, {"X-Auth-Token": "t"})).status == 503
 
 
-async def test_while_the_backend_hangs_nobody_else_waits(tmp_path: Path) -> None:
+async def test_while_the_backend_hangs_nobody_else_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(questions, "TIMEOUT", 3.0)
     async with serving(tmp_path) as (server, backend):
-        backend.delay = 3.0
+        backend.delay = 6.0
         async with (
             web(server, "/subscribe/websocket", "t", ["mist.v1"]) as slow,
             web(server, "/subscribe/websocket", "t", ["mist.v1"]) as other,
         ):
             await slow.send_message('{"command":"subscribe","tags":["other"]}')
             await trio.sleep(0.05)
-            with trio.fail_after(0.8):
+            with trio.fail_after(2.5):
                 assert (await ask(other, command="subscribe", tags=["mine"]))["success"]
             with trio.fail_after(5):
                 assert "unavailable" in str(await slow.get_message())
