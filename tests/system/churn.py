@@ -110,7 +110,7 @@ class Churn:
         async with talk(self.server) as peer:
             assert await peer.ask(f"unregister {_FILLING}\n".encode()) == []
         await self._fill_with_unmatched(count)
-        await self._fill_with_subjects(count // 18)
+        await self._fill_with_subjects(count // 5)
         for _ in range(0, count // 10, _TOGETHER):
             await self._fill_with_tokens([self.fresh("token") for _ in range(_TOGETHER)])
         await self._fill_with_blocks(count // 25)
