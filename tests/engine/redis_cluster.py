@@ -19,22 +19,30 @@ class Cluster(RedisGroup):
     Args:
         folder: of its own.
         options: of each server.
+        tls: see `RedisServer.use_tls`; None is without.
     """
 
-    def __init__(self, folder: Path, *options: str, kind: str = "system") -> None:
+    def __init__(
+        self, folder: Path, *options: str, kind: str = "system", tls: Path | None = None
+    ) -> None:
         self.servers: list[RedisServer] = []
+        self.scheme = "redis+cluster" if tls is None else "rediss+cluster"
         for number in range(6):
             own = folder / str(number)
             own.mkdir(parents=True)
             clustered = ("--cluster-enabled", "yes", "--cluster-node-timeout", "500")
             # However long it is since a replica has heard of its master, it may take its place.
             quick = ("--repl-ping-replica-period", "1", "--cluster-replica-validity-factor", "0")
-            self.servers.append(RedisServer(own, kind, *clustered, *quick, *options))
+            server = RedisServer(own, kind, *clustered, *quick, *options)
+            if tls is not None:
+                server.use_tls(tls)
+                server.options += ["--tls-cluster", "yes"]
+            self.servers.append(server)
 
     def url(self, realm: str = "test", **options: object) -> str:
-        hosts = ",".join([f"{HOST}:{each.port}" for each in self.servers[:3]])
+        hosts = ",".join([f"{HOST}:{each.public_port}" for each in self.servers[:3]])
         query = "".join([f"&{name}={value}" for name, value in options.items()])
-        return f"redis+cluster://{hosts}?realm={realm}{query}"
+        return f"{self.scheme}://{hosts}?realm={realm}{query}"
 
     def start(self) -> Self:
         for each in self.servers:
@@ -45,7 +53,7 @@ class Cluster(RedisGroup):
             each.ask("CLUSTER", "ADDSLOTS", *map(str, slots))
             each.ask("CLUSTER", "SET-CONFIG-EPOCH", str(number + 1))
         for each in self.servers[1:]:
-            each.ask("CLUSTER", "MEET", HOST, str(masters[0].port))
+            each.ask("CLUSTER", "MEET", HOST, str(masters[0].public_port))
         _until("they do not meet", self._have_met)
         for master, replica in zip(masters, self.servers[3:], strict=True):
             replica.ask("CLUSTER", "REPLICATE", identity_of(master))

@@ -44,6 +44,7 @@ class Watched(RedisGroup):
         options: of each server.
         down_after: seconds without an answer after which a master is taken for dead.
         sentinel_options: lines of the Sentinels' files.
+        tls: see `RedisServer.use_tls`; None is without.
     """
 
     def __init__(
@@ -53,23 +54,28 @@ class Watched(RedisGroup):
         kind: str = "system",
         down_after: float = 0.5,
         sentinel_options: tuple[str, ...] = (),
+        tls: Path | None = None,
     ) -> None:
         folder.mkdir(exist_ok=True)
         self.servers = [RedisServer(_made(folder / f"{n}"), kind, *options) for n in range(3)]
         # Those of 6.2 can't be made as quick.
         self.sentinels = [Sentinel(_made(folder / f"sentinel{n}"), "system") for n in range(3)]
+        self.scheme = "redis+sentinel" if tls is None else "rediss+sentinel"
+        if tls is not None:
+            for each in (*self.servers, *self.sentinels):
+                each.use_tls(tls)
         master, *replicas = self.servers
         for number, each in enumerate(self.sentinels):
             # One of them needs fewer that agree: else each may have itself elected, for a while.
             agreed = 3 if number else 2
             each.lines = [
                 f"sentinel myid {each.identity}",
-                f"sentinel monitor {MASTER} {HOST} {master.port} {agreed}",
+                f"sentinel monitor {MASTER} {HOST} {master.public_port} {agreed}",
                 f"sentinel down-after-milliseconds {MASTER} {down_after * 1000:.0f}",
                 f"sentinel failover-timeout {MASTER} 1500",
-                *[f"sentinel known-replica {MASTER} {HOST} {one.port}" for one in replicas],
+                *[f"sentinel known-replica {MASTER} {HOST} {one.public_port}" for one in replicas],
                 *[
-                    f"sentinel known-sentinel {MASTER} {HOST} {other.port} {other.identity}"
+                    f"sentinel known-sentinel {MASTER} {HOST} {other.public_port} {other.identity}"
                     for other in self.sentinels
                     if other is not each
                 ],
@@ -77,15 +83,15 @@ class Watched(RedisGroup):
             ]
 
     def url(self, realm: str = "test", **options: object) -> str:
-        hosts = ",".join([f"{HOST}:{each.port}" for each in self.sentinels])
+        hosts = ",".join([f"{HOST}:{each.public_port}" for each in self.sentinels])
         query = "".join([f"&{name}={value}" for name, value in options.items()])
-        return f"redis+sentinel://{hosts}/{MASTER}?realm={realm}{query}"
+        return f"{self.scheme}://{hosts}/{MASTER}?realm={realm}{query}"
 
     def start(self) -> Self:
         for each in self.servers:
             each.start()
         for each in self.servers[1:]:
-            each.follow(self.servers[0].port)
+            each.follow(self.servers[0].public_port)
         for each in self.sentinels:
             each.start()
             each.ask("SENTINEL", "DEBUG", *_QUICK)
@@ -108,7 +114,7 @@ class Watched(RedisGroup):
             except OSError:
                 continue
             port = int(reply.split()[-1])
-            return next(one for one in self.servers if one.port == port)
+            return next(one for one in self.servers if one.public_port == port)
         raise AssertionError("no Sentinel answers")
 
     def until_replaced(self, old: RedisServer, seconds: float = 20.0) -> RedisServer:

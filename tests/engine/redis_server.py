@@ -47,15 +47,35 @@ class RedisServer:
 
     def __init__(self, folder: Path, kind: str = "wheel", *options: str) -> None:
         self.port = free_port()
+        self.tls_port: int | None = None
         self.folder = folder
         self.options = list(options)
         self.kind = kind
         self.program = find_redis(kind)
         self._popen: subprocess.Popen[bytes] | None = None
 
+    @property
+    def public_port(self) -> int:
+        """Where others than tests find it."""
+        return self.tls_port or self.port
+
+    def use_tls(self, folder: Path) -> None:
+        """Listen with TLS, too, and ask others with it. Before it starts.
+
+        Args:
+            folder: has `key.pem`, `cert.pem` and `ca.pem`.
+        """
+        self.tls_port = free_port()
+        self.options += ["--tls-port", str(self.tls_port), "--tls-auth-clients", "no"]
+        self.options += ["--tls-replication", "yes"]
+        for option in ("key", "cert", "ca"):
+            name = "ca-cert" if option == "ca" else option
+            self.options += [f"--tls-{name}-file", str(folder / f"{option}.pem")]
+
     def url(self, realm: str = "test", **options: object) -> str:
         query = "".join([f"&{name}={value}" for name, value in options.items()])
-        return f"redis://{HOST}:{self.port}/0?realm={realm}{query}"
+        scheme = "redis" if self.tls_port is None else "rediss"
+        return f"{scheme}://{HOST}:{self.public_port}/0?realm={realm}{query}"
 
     def command(self) -> list[str]:
         """What starts it."""
@@ -92,7 +112,7 @@ class RedisServer:
             return sock.recv(65_536)
 
     def follow(self, port: int) -> None:
-        """Become a replica of the server at a port, and wait until it has what that one has."""
+        """Become a replica of the server at a public port, and wait until it has what that has."""
         give_up = time.monotonic() + 20
         state = b""
         while b"master_link_status:up" not in state:

@@ -4,11 +4,9 @@ import logging
 import socket
 import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import pytest
 import trio
-import trustme
 
 from mist.engine.opening import open_engine
 from mist.errors import StartupError
@@ -193,41 +191,3 @@ async def test_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         await open_engine("redis://someone:hush-hush@host")
     wanted = "engine: hiredis is missing; pip install 'mist-pubsub[redis]'"
     assert str(error.value) == wanted
-
-
-# Over TLS
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> trustme.CA:
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    return authority
-
-
-@pytest.mark.parametrize("redis", ["system"], indirect=True)  # the wheel's is built without it
-async def test_over_tls(redis: RedisServer, authority: trustme.CA, tmp_path: Path) -> None:
-    certificate = authority.issue_cert(HOST)
-    certificate.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
-    certificate.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
-    port = free_port()
-    redis.kill()
-    redis.options += ["--tls-port", str(port), "--tls-auth-clients", "no"]
-    for option in ("key", "cert", "ca"):
-        name = {"key": "key-file", "cert": "cert-file", "ca": "ca-cert-file"}[option]
-        redis.options += [f"--tls-{name}", str(tmp_path / f"{option}.pem")]
-    redis.start()
-    url = f"rediss://{HOST}:{port}?connect_timeout=5"
-    async with await open_engine(
-        f"{url}&ca={tmp_path}/ca.pem", durability=Durability.PROCESS
-    ) as engine:
-        epoch = (await engine.enter("n")).epoch
-        body = bytes(range(256)) * 10_000
-        await engine.append("n", 1, body, 1, epoch)
-        assert [each.body for each in await engine.read(0)] == [body]
-    with pytest.raises(StartupError, match="certificate"):
-        await open_engine(url)
-    with pytest.raises(StartupError, match="no answer"):  # from one that waits for a line's end
-        await open_engine(f"rediss://{HOST}:{redis.port}?connect_timeout=0.2")
-    with pytest.raises(StartupError, match="No such file"):
-        await open_engine(f"{url}&ca=/nowhere")
