@@ -1,0 +1,143 @@
+"""Instructions of a server for each message, of this source tree and of others.
+
+    python -m tests.benchmarks.instructions [--tree DIR]...    needs valgrind
+
+Seconds of a shared machine differ by more than what a feature may cost those who don't use it: 2 %.
+Instructions don't, whatever else runs. A publisher sends messages of 100 bytes, each batch when the
+one before it has been delivered, so that a server of any speed does the same. What the start takes
+is left out: each figure is the difference of a long run and a short one. Of Python alone, since the
+other trees may not be compiled.
+"""
+
+import argparse
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+
+from tests.processes import dial, environment
+
+HERE = Path(__file__).parents[2]
+SECONDS = 600.0  # what nothing takes
+
+
+@attrs.frozen
+class Shape:
+    """What is published.
+
+    Attributes:
+        batch: messages at a time.
+        fresh: whether each has three tags that no other one has.
+    """
+
+    batch: int
+    fresh: bool = False
+
+    @property
+    def messages(self) -> tuple[int, int]:
+        """Of a short and of a long run."""
+        return (2_000, 12_000) if self.batch > 1 else (200, 1_200)
+
+    def lines(self, first: int) -> bytes:
+        """A batch; `first` is the number of its first message."""
+        data = "x" * 100
+        return "".join(
+            f"publish {self._tags(number)} {data}\n" for number in range(first, first + self.batch)
+        ).encode()
+
+    def _tags(self, number: int) -> str:
+        return f"order,x{number},y{number},z{number}" if self.fresh else "eu,order"
+
+
+SHAPES = {
+    "100 at a time, one tag list": Shape(100),
+    "100 at a time, tags never again": Shape(100, fresh=True),
+    "one at a time": Shape(1),
+}
+HISTORIES = {"no history": ("--history", "none"), "sqlite, power": ()}
+
+
+@contextmanager
+def serving(tree: Path, options: tuple[str, ...], report: Path) -> Iterator[str]:
+    """A server under valgrind, which writes its report at the end; its URL."""
+    counting = ("--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null")
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["valgrind", *counting, f"--log-file={report}", sys.executable, "-m", "mist"]
+        command += ["serve", "--data", folder, "--listen", "tcp://127.0.0.1:0", *options]
+        # Hashes that differ would have sets and dicts differ.
+        own = {"PYTHONPATH": str(tree), "PYTHONHASHSEED": "0", "MIST_PURE": "1"}
+        with subprocess.Popen(
+            command,
+            cwd=tree,  # which Python looks through first
+            env=environment(**own),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as popen:
+            assert popen.stdout is not None
+            try:
+                yield popen.stdout.readline().split()[-1]
+            finally:
+                popen.terminate()
+
+
+def read_until(sock: socket.socket, word: bytes, count: int) -> None:
+    """Read until so many lines have begun with a word."""
+    rest, found = b"", 0
+    while found < count:
+        read = sock.recv(1 << 20)
+        if not read:
+            raise ConnectionError("the server has hung up")
+        *lines, rest = (rest + read).split(b"\n")
+        found += sum(line.startswith(word) for line in lines)
+
+
+def instructions(tree: Path, options: tuple[str, ...], shape: Shape, messages: int) -> int:
+    """What a server takes from its start to its end."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report")
+        with serving(tree, options, report) as url, dial(url) as reader, dial(url) as publisher:
+            for each in (reader, publisher):
+                each.settimeout(SECONDS)
+            reader.sendall(b"subscribe order\nping\n")
+            read_until(reader, b"pong", 1)
+            for first in range(0, messages, shape.batch):
+                publisher.sendall(shape.lines(first) + b"ping\n")
+                read_until(reader, b"publish ", shape.batch)
+                read_until(publisher, b"pong", 1)
+        counted = re.search(r"I\s+refs:\s+([\d,]+)", report.read_text())
+    assert counted is not None
+    return int(counted[1].replace(",", ""))
+
+
+def per_message(tree: Path, options: tuple[str, ...], shape: Shape) -> float:
+    """The difference between a long run and a short one, for each message."""
+    few, many = shape.messages
+    short, long = (instructions(tree, options, shape, each) for each in (few, many))
+    return (long - short) / (many - few)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--tree", type=Path, action="append", default=[])
+    others = [each.resolve() for each in parser.parse_args().tree]
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    print(f"{'instructions a message':48} {'here':>10}", *[f"{each.name:>18}" for each in others])
+    for history, options in HISTORIES.items():
+        for name, shape in SHAPES.items():
+            own = per_message(HERE, options, shape)
+            found = [per_message(each, options, shape) for each in others]
+            told = [f"{each:10,.0f} ({own / each:.3f})" for each in found]
+            print(f"{history + ', ' + name:48} {own:10,.0f}", *told, flush=True)
+
+
+if __name__ == "__main__":
+    main()
