@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, settings
 from mist.server import Server
 from tests.engine.postgres_server import PostgresServers
 from tests.engine.redis_servers import RedisServers
+from tests.java import need_java
 from tests.processes import Process, serving
 from tests.servers import running
 
@@ -95,6 +96,12 @@ def postgres_servers() -> Iterator[PostgresServers]:
     servers = PostgresServers()
     yield servers
     servers.close()
+
+
+@pytest.fixture(scope="session")
+def java() -> None:
+    """See `need_java`."""
+    need_java()
 
 
 @pytest.hookimpl(tryfirst=True)

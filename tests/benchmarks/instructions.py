@@ -2,16 +2,17 @@
 
     python -m tests.benchmarks.instructions [--tree DIR]...    needs valgrind
 
-Seconds of a shared machine differ by more than what a feature may cost those who don't use it: 2 %.
-Instructions don't, whatever else runs. A publisher sends messages of 100 bytes, each batch when the
-one before it has been delivered, so that a server of any speed does the same. What the start takes
-is left out: each figure is the difference of a long run and a short one. Of Python alone, since the
-other trees may not be compiled.
+A publisher sends messages of 100 bytes, each batch when the one before it has been delivered, so
+that a server of any speed does nearly the same. Nearly: what it does each second is in the figures,
+and whether a batch is read in one piece; on a machine that is busy now and then they differ by a
+tenth or two. What the start takes is left out: each figure is the difference of a long run and a
+short one. Of Python alone, since the other trees may not be compiled.
 """
 
 import argparse
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -129,6 +130,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--tree", type=Path, action="append", default=[])
     others = [each.resolve() for each in parser.parse_args().tree]
+    if shutil.which("valgrind") is None:
+        parser.error("no valgrind; Debian: apt-get install valgrind")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     print(f"{'instructions a message':48} {'here':>10}", *[f"{each.name:>18}" for each in others])
     for history, options in HISTORIES.items():

@@ -19,7 +19,6 @@ from mist.cli.pipeline import pipeline as pipeline_group
 from mist.pipeline.source.address import Address
 from mist.pipeline.source.client import Client
 from mist.pipeline.source.errors import ServerRefused
-from tests.java import need_java
 from tests.pipeline.archives import Told, add_accounts, make_archive
 from tests.processes import environment, mist, serving
 
@@ -46,11 +45,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 def invoke(*arguments: str, **variables: str) -> Result:
     """A command that ends before Spark is started, in this process."""
     return CliRunner(env=variables).invoke(main, ["pipeline", *arguments], prog_name="mist")
-
-
-@pytest.fixture
-def java() -> None:
-    need_java()
 
 
 @pytest.fixture

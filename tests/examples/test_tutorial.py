@@ -15,7 +15,6 @@ import pytest
 import trio
 
 from tests.chromium import Page, chromium, open_page
-from tests.java import need_java
 from tests.processes import environment
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text()
@@ -180,11 +179,6 @@ async def board(browser: str, reader: Reader, token: str) -> AsyncIterator[Page]
                         break
             await page.open(url)
             yield page
-
-
-@pytest.fixture
-def java() -> None:
-    need_java()
 
 
 async def test_the_tutorial(browser: str, reader: Reader, java: None) -> None:

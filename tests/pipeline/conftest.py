@@ -5,19 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 from mist.pipeline.session import end_session, make_session
-from tests.java import need_java
 
 QUICK = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "4",
     "spark.default.parallelism": "2",
 }
-
-
-@pytest.fixture(scope="session")
-def java() -> None:
-    """See `need_java`."""
-    need_java()
 
 
 @pytest.fixture(scope="session")

@@ -94,7 +94,7 @@ class Churn:
 
         Args:
             count: tag lists that are delivered and as many that are not, each published twice;
-                fewer tokens and subjects of NATS.
+                fewer tokens, subjects of NATS and small blocks of the history.
         """
         async with trio.open_nursery() as nursery:
             await self._listen_to_all(nursery)

@@ -9,11 +9,21 @@ from pathlib import Path
 
 import pytest
 import trio
-from trio_websocket import ConnectionClosed, ConnectionRejected
+from trio_websocket import ConnectionClosed, ConnectionRejected, WebSocketConnection
 
 from mist.auth.jwt import key_set
 from mist.server import Server
-from tests.auth.jwt.issuer import Site, claims, jwks, sign, site, write_jwks
+from tests.auth.jwt.issuer import (
+    Site,
+    claims,
+    fails,
+    huge,
+    jwks,
+    sign,
+    site,
+    slow,
+    write_jwks,
+)
 from tests.endpoints import LISTEN, RECEIVERS, SCENARIOS, Receive, Scenario, publish_http, web
 from tests.http.client import request
 from tests.http.events import listen
@@ -75,15 +85,20 @@ async def json_lines(server: Server, scenario: Scenario, token: str) -> AsyncIte
         yield receive
 
 
+async def closing(socket: WebSocketConnection) -> str:
+    """The code and the reason with which the server closes it, as the next that it says."""
+    with pytest.raises(ConnectionClosed) as closed:
+        await socket.get_message()
+    assert closed.value.reason is not None
+    return f"{closed.value.reason.code} {closed.value.reason.reason}"
+
+
 async def frame(server: Server, text: str) -> str:
     """What answers a first frame with a token."""
     async with web(server, "/subscribe/websocket", "", ["mist.v1"]) as socket:
         await socket.send_message(json.dumps({"command": "auth", "token": text}))
         answer = json.loads(await socket.get_message())
-        with pytest.raises(ConnectionClosed) as closed:
-            await socket.get_message()
-        assert closed.value.reason is not None
-        return f"{answer['error']} {closed.value.reason.code} {closed.value.reason.reason}"
+        return f"{answer['error']} {await closing(socket)}"
 
 
 @asynccontextmanager
@@ -153,9 +168,9 @@ async def refused_json(server: Server, text: str) -> str:
         return (await peer.rest()).decode()
 
 
-async def refused_header(server: Server, text: str) -> str:
+async def refused_header(server: Server, text: str, path: str = "/subscribe/websocket") -> str:
     try:
-        async with web(server, "/subscribe/websocket", text):
+        async with web(server, path, text):
             return "accepted"
     except ConnectionRejected as rejected:
         return str(rejected.status_code)
@@ -179,11 +194,7 @@ async def refused_subject(server: Server, text: str) -> str:
 
 
 async def refused_topic(server: Server, text: str) -> str:
-    try:
-        async with web(server, "/stream/user/marvin", text):
-            return "accepted"
-    except ConnectionRejected as rejected:
-        return str(rejected.status_code)
+    return await refused_header(server, text, "/stream/user/marvin")
 
 
 async def refused_poll(server: Server, text: str) -> str:
@@ -194,10 +205,7 @@ async def refused_poll(server: Server, text: str) -> str:
 
 async def refused_json_frame(server: Server, text: str) -> str:
     async with web(server, "/subscribe/websocket", text, ["mist.json"]) as socket:
-        with pytest.raises(ConnectionClosed) as closed:
-            await socket.get_message()
-    assert closed.value.reason is not None
-    return f"{closed.value.reason.code} {closed.value.reason.reason}"
+        return await closing(socket)
 
 
 REFUSALS: dict[str, tuple[Refused, str]] = {
@@ -227,19 +235,7 @@ async def test_an_expired_jwt_is_refused_in_the_protocols_own_form(
         assert server.hub.failed_auths.total() == 1
 
 
-def down(it: Site) -> None:
-    it.status = 503
-
-
-def huge(it: Site) -> None:
-    it.body = b" " * 20_000_000
-
-
-def slow(it: Site) -> None:
-    it.delay = 60.0
-
-
-@pytest.mark.parametrize("damage", [down, huge, slow])
+@pytest.mark.parametrize("damage", [fails, huge, slow])
 async def test_a_key_set_that_cannot_be_fetched_costs_others_nothing_until_it_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Site], None]
 ) -> None:

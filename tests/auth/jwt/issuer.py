@@ -111,6 +111,19 @@ class Site:
         return self.status, self.body
 
 
+def fails(it: Site) -> None:
+    """What an answer may be that can't be used: this one, and the next two."""
+    it.status = 500
+
+
+def huge(it: Site) -> None:
+    it.body = b" " * 20_000_000
+
+
+def slow(it: Site) -> None:
+    it.delay = 1.0
+
+
 @contextmanager
 def site(body: bytes = b"", answers: type[Site] = Site) -> Iterator[Site]:
     it = answers(body)

@@ -12,7 +12,7 @@ from mist.auth.jwt.key_set import KeySet, Source
 from mist.auth.jwt.keys import MAX_JWKS
 from mist.auth.web import Web, WebError
 from mist.errors import StartupError
-from tests.auth.jwt.issuer import Site, jwks, site, write_jwks
+from tests.auth.jwt.issuer import Site, fails, huge, jwks, site, slow, write_jwks
 
 
 class Pages(Web):
@@ -297,18 +297,6 @@ def redirects(it: Site) -> None:
 
 def compressed(it: Site) -> None:
     it.headers["content-encoding"] = "gzip"
-
-
-def huge(it: Site) -> None:
-    it.body = b" " * 20_000_000
-
-
-def fails(it: Site) -> None:
-    it.status = 500
-
-
-def slow(it: Site) -> None:
-    it.delay = 1.0
 
 
 @pytest.mark.parametrize("damage", [redirects, compressed, huge, fails])

@@ -3,6 +3,7 @@
 On Debian's Redis: the wheel's is built without.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -55,30 +56,36 @@ async def test_a_server(redis: RedisServer, tls: Path) -> None:
         await open_at(redis.url(ca="/nowhere"))
 
 
+async def check_failover(
+    group: Watched | Cluster, find: Callable[[], RedisServer], tls: Path, *, back: bool
+) -> None:
+    """Nothing that was stored is lost where the server that has the realm is killed.
+
+    Args:
+        group: has started.
+        find: the server that has the realm.
+        back: whether the killed one has to come back, to confirm what is written.
+    """
+    with pytest.raises(StartupError, match="certificate"):
+        await open_at(group.url())
+    async with await open_at(group.url(ca=tls / "ca.pem"), 1) as engine:
+        epoch = await fill(engine, 2)
+        old = find()
+        old.kill()
+        await trio.to_thread.run_sync(group.until_replaced, old)
+        if back:
+            await trio.to_thread.run_sync(old.start)
+        await insist(lambda: engine.append("n", 3, b"3", 1, epoch))
+        assert [each.body for each in await read_all(engine)] == [b"1", b"2", b"3"]
+
+
 async def test_a_master_that_sentinels_tell_of_and_the_next_one(tmp_path: Path, tls: Path) -> None:
     with Watched(tmp_path / "watched", "--appendfsync", "always", tls=tls) as watched:
-        with pytest.raises(StartupError, match="certificate"):
-            await open_at(watched.url())
-        async with await open_at(watched.url(ca=tls / "ca.pem"), 1) as engine:
-            epoch = await fill(engine, 2)
-            old = watched.master()
-            old.kill()
-            await trio.to_thread.run_sync(watched.until_replaced, old)
-            await insist(lambda: engine.append("n", 3, b"3", 1, epoch))
-            assert [each.body for each in await read_all(engine)] == [b"1", b"2", b"3"]
+        await check_failover(watched, watched.master, tls, back=False)
 
 
 async def test_the_member_of_a_cluster_that_has_the_realm_and_the_next_one(
     tmp_path: Path, tls: Path
 ) -> None:
     with Cluster(tmp_path / "cluster", "--appendfsync", "always", tls=tls) as cluster:
-        with pytest.raises(StartupError, match="certificate"):
-            await open_at(cluster.url())
-        async with await open_at(cluster.url(ca=tls / "ca.pem"), 1) as engine:
-            epoch = await fill(engine, 2)
-            old = cluster.master_of()
-            old.kill()
-            await trio.to_thread.run_sync(cluster.until_replaced, old)
-            await trio.to_thread.run_sync(old.start)  # who confirms what is written
-            await insist(lambda: engine.append("n", 3, b"3", 1, epoch))
-            assert [each.body for each in await read_all(engine)] == [b"1", b"2", b"3"]
+        await check_failover(cluster, cluster.master_of, tls, back=True)
