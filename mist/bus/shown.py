@@ -99,7 +99,6 @@ class Window:
     def __init__(self, history: History, total: int) -> None:
         self._history = history
         self._total = total
-        self._selection = Selection.asked([_EVERY_CHANNEL])
         self._finding = trio.Lock()
         self.sites = SitePositions(history, total)
         self.turns = trio.CapacityLimiter(_TURNS)
@@ -128,7 +127,7 @@ class Window:
             shared = self._pages[after, upto] = _SharedPage()
             try:
                 page = await self._history.read(
-                    self._selection, after=after, upto=upto, max_bytes=_PAGE_BYTES, numbered=True
+                    _in_channels(), after=after, upto=upto, max_bytes=_PAGE_BYTES, numbered=True
                 )
                 shared.page = page if page.complete else None
             except HistoryUnavailable:
@@ -149,6 +148,11 @@ class Window:
             return 0
         async with self._finding:
             if newest > self._newest:
-                self._after = await self._history.last(self._selection, self._total, upto=newest)
+                self._after = await self._history.last(_in_channels(), self._total, upto=newest)
                 self._newest = newest
         return self._after
+
+
+def _in_channels() -> Selection | None:
+    """What is in any channel; made for each read, since it remembers each tag list it has seen."""
+    return Selection.asked([_EVERY_CHANNEL])

@@ -1,5 +1,6 @@
 """The Python API, over a real server's hub."""
 
+import gc
 from contextlib import AsyncExitStack, contextmanager
 
 import pytest
@@ -331,6 +332,22 @@ async def test_what_comes_is_read_once_for_all_who_wait(server, bus):
         assert reads == [(0, 1), (1, 2), (2, 3)]
         await bus.publish("/b", "other")
         assert (await anext(others)).data == "other"
+
+
+async def test_no_selection_stays_for_as_long_as_the_server(server, bus):
+    """Each would remember all tag lists that it has seen, up to some megabytes of them."""
+
+    def selections():
+        gc.collect()
+        return sum(isinstance(each, Selection) for each in gc.get_objects())
+
+    before = selections()
+    window = Window(server.hub.sequencer.history, 4)
+    for number in range(1, 10):
+        await bus.publish(f"/{number}", number)
+        assert await window.recent(number - 1, number) is not None
+    assert await window.after(9, 0) == 5
+    assert selections() == before
 
 
 async def test_what_can_not_be_shared_is_read_by_each(server, bus, monkeypatch):
