@@ -1,10 +1,16 @@
-"""What only the garbage collector would free."""
+"""What is alive, and what only the garbage collector would free."""
 
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["left_in_cycles"]
+__all__ = ["alive", "left_in_cycles"]
+
+
+def alive(*kinds: type) -> int:
+    """How many objects of these types there are."""
+    gc.collect()
+    return sum(isinstance(each, kinds) for each in gc.get_objects())
 
 
 @contextmanager

@@ -269,14 +269,17 @@ class Feed:
             cursor.place = bound
             return True
         if self._selected is None or self._selected[0] != wanted:
-            # It learns as it goes, and is worth keeping.
+            # It learns as it goes, and is worth keeping until all is read.
             self._selected = wanted, Selection([frozenset([channel]) for channel in wanted])
         piece = await cursor.read(
             self._selected[1], bound, limit=_MOST, max_bytes=_MOST_BYTES, numbered=True
         )
         after = self._take(piece.page, wanted)
         cursor.take(piece, after)
-        return piece.page.complete and after == piece.page.after
+        read = piece.page.complete and after == piece.page.after
+        if read:
+            self._selected = None
+        return read
 
     def _take(self, page: Page, wanted: Set[str]) -> int:
         """Keep what there is room for, and say up to which id that is."""

@@ -1,6 +1,5 @@
 """Projection: what is asked of some hundred tag lists at once is what is asked of each."""
 
-import gc
 from collections import Counter
 from itertools import chain
 
@@ -17,6 +16,7 @@ from mist.errors import CommandError
 from mist.index import BOUNDARY, Index
 from mist.message import PUBLISH, format_tags, parse_tag_list
 from tests.broker.test_broker import batch, line, make_outbox, take_all
+from tests.garbage import alive
 
 KNOWN = frozenset({"a", "b", "user:7", "Ä", "z" * 63})
 INDEX: Index[int] = Index()
@@ -228,15 +228,10 @@ def test_a_subscription_counts_from_the_next_message() -> None:
     assert count(third) == 9
 
 
-def alive() -> int:
-    gc.collect()
-    return sum(isinstance(each, Group) for each in gc.get_objects())
-
-
 def test_nothing_is_kept_of_a_subscription_that_ended() -> None:
     broker = Broker()
     outbox, stays = make_outbox(broker), make_outbox(broker)
-    before = alive()
+    before = alive(Group)
     broker.subscribe(stays, frozenset({"a"}))
     groups = [broker.subscribe(outbox, frozenset({"a", f"user:{n}"})) for n in range(50)]
     for number in range(3):
@@ -244,7 +239,7 @@ def test_nothing_is_kept_of_a_subscription_that_ended() -> None:
     while groups:
         broker.unsubscribe(outbox, groups.pop())
     published(broker, "a,order:1")
-    assert alive() == before + 1
+    assert alive(Group) == before + 1
 
 
 def test_somebody_who_asks_for_everything_gets_what_nobody_else_asks_for() -> None:

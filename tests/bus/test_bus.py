@@ -1,6 +1,5 @@
 """The Python API, over a real server's hub."""
 
-import gc
 from contextlib import AsyncExitStack, contextmanager
 
 import pytest
@@ -14,6 +13,7 @@ from mist.bus.shown import Window
 from mist.commands import Register
 from mist.errors import HistoryOff, InvalidAudience, InvalidTag
 from mist.history import Erasure, Publication, Selection
+from tests.garbage import alive
 from tests.history.messages import run
 from tests.http.bus.polls import SETTINGS
 from tests.servers import running
@@ -336,18 +336,22 @@ async def test_what_comes_is_read_once_for_all_who_wait(server, bus):
 
 async def test_no_selection_stays_for_as_long_as_the_server(server, bus):
     """Each would remember all tag lists that it has seen, up to some megabytes of them."""
-
-    def selections():
-        gc.collect()
-        return sum(isinstance(each, Selection) for each in gc.get_objects())
-
-    before = selections()
+    before = alive(Selection)
     window = Window(server.hub.sequencer.history, 4)
     for number in range(1, 10):
         await bus.publish(f"/{number}", number)
         assert await window.recent(number - 1, number) is not None
     assert await window.after(9, 0) == 5
-    assert selections() == before
+    assert alive(Selection) == before
+
+
+async def test_no_selection_stays_with_a_subscriber_that_waits(bus):
+    before = alive(Selection)
+    for number in range(1, 10):
+        await bus.publish("/a", number)
+    async with bus.subscribe("/a", 0) as messages:
+        assert [(await anext(messages)).data for _ in range(9)] == list(range(1, 10))
+        assert alive(Selection) == before
 
 
 async def test_what_can_not_be_shared_is_read_by_each(server, bus, monkeypatch):

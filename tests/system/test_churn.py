@@ -1,6 +1,5 @@
 """An hour of mixed churn leaves nothing behind: no session, no subscription, no memory."""
 
-import gc
 import os
 import re
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from mist.http.exchange import Exchange
 from mist.server import Server
 from mist.sessions.session import Session
 from tests.endpoints import LISTEN
-from tests.garbage import left_in_cycles
+from tests.garbage import alive, left_in_cycles
 from tests.http.client import request
 from tests.processes import Process, serving
 from tests.servers import Served, running
@@ -67,11 +66,6 @@ async def assert_nothing_is_left(server: Served) -> None:
                 await trio.lowlevel.checkpoint()
     assert (await request(server, "GET", "/v1/tokens")).json()["count"] == 0
     assert await metric(server, "mist_contained_failures_total") == 0
-
-
-def alive(*kinds: type) -> int:
-    gc.collect()
-    return sum(isinstance(each, kinds) for each in gc.get_objects())
 
 
 async def forget_the_last(server: Server) -> None:
