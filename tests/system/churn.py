@@ -96,6 +96,8 @@ class Churn:
             count: tag lists that are delivered and as many that are not, each published twice;
                 fewer tokens, subjects of NATS and small blocks of the history.
         """
+        async with talk(self.server) as peer:
+            assert await peer.ask(f"register fill,fill-* {_FILLING}\n".encode()) == []
         async with trio.open_nursery() as nursery:
             await self._listen_to_all(nursery)
             async with talk(self.server) as peer:
@@ -107,13 +109,13 @@ class Churn:
                 # Read from the history, too.
                 assert len(await peer.ask(b"subscribe fill 0\n")) > _TOGETHER
             nursery.cancel_scope.cancel()
-        async with talk(self.server) as peer:
-            assert await peer.ask(f"unregister {_FILLING}\n".encode()) == []
         await self._fill_with_unmatched(count)
         await self._fill_with_subjects(count // 5)
         for _ in range(0, count // 10, _TOGETHER):
             await self._fill_with_tokens([self.fresh("token") for _ in range(_TOGETHER)])
         await self._fill_with_blocks(count // 15)
+        async with talk(self.server) as peer:
+            assert await peer.ask(f"unregister {_FILLING}\n".encode()) == []
 
     async def _listen_to_all(self, nursery: trio.Nursery) -> None:
         """Have what is published to fill caches delivered in every form, to nobody who looks."""
@@ -131,8 +133,6 @@ class Churn:
         )
         frame = '{"command":"subscribe","tags":["fill"]}'
         masked = b"\x81" + bytes([0x80 | len(frame)]) + bytes(4) + frame.encode()
-        async with talk(self.server) as peer:
-            assert await peer.ask(f"register fill {_FILLING}\n".encode()) == []
         for index, hello, then in (
             (0, "subscribe fill\n", b""),
             (0, frame, b""),
@@ -192,7 +192,6 @@ class Churn:
         """
         async with AsyncExitStack() as stack:
             peer = await stack.enter_async_context(talk(self.server))
-            assert await peer.ask(f"register fill-* {_FILLING}\n".encode()) == []
             client = await stack.enter_async_context(connect(self.server))
             socket = await stack.enter_async_context(web(self.server, PATH, _FILLING))
             (answer,) = await peer.ask(b"last\n")
@@ -201,7 +200,8 @@ class Churn:
                 name, others = self.fresh("fill"), [self.fresh("fill") for _ in range(4)]
                 lines = [f"store {name},.fill.{each},/fill/{each} x\n" for each in others]
                 stored = await peer.ask("".join(lines).encode())
-                before = int(stored[0].removeprefix(b"stored ")) - 1
+                ids = [int(each.removeprefix(b"stored ")) for each in stored]
+                before = ids[0] - 1
                 read = f"subscribe {name} {epoch}:{before}\nunsubscribe {name}\n"
                 assert len(await peer.ask(read.encode())) == len(lines)
                 page = await client.request("GET", f"/v1/messages?tags={name}&since={before}")
@@ -209,9 +209,8 @@ class Churn:
                 since = {"epoch": epoch, "id": before}
                 for command in {"command": "subscribe", "since": since}, {"command": "unsubscribe"}:
                     await socket.send_message(json.dumps({**command, "tags": [name]}))
-                for _ in range(1 + len(lines) + 1):
-                    await socket.get_message()
-            assert await peer.ask(f"unregister {_FILLING}\n".encode()) == []
+                found = [json.loads(await socket.get_message()) for _ in range(len(lines) + 2)]
+                assert [each.get("id") for each in found[1:-1]] == ids
 
     async def _visit(self, name: str, places: trio.CapacityLimiter, borrower: object) -> None:
         try:
