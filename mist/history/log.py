@@ -100,9 +100,9 @@ class Log(History):
             keys = _key_records(publications, times, metadata.newest)
             newest = access.newest_with(rows[-1].head.last)
             placed = [row.moved(metadata.newest) for row in rows]
-            await access.write(lambda store: store.append(placed, keys))
+            await access.write(lambda store: store.append(placed, keys), same_messages=True)
             # No await from here on: the metadata follows the block store at once.
-            access.metadata = access.metadata.extended([row.head for row in placed], newest)
+            access.extend(placed, newest)
         return placed[0].head.first
 
     async def commit(self, bulk: Bulk, mark: Mark, time: float) -> tuple[Commit, bool]:
@@ -147,9 +147,18 @@ class Log(History):
     ) -> Page:
         if numbered and packed:
             raise ValueError("what is packed has no numbers")
-        empty = Page([], after, True)
-        make = partial(read_page, numbered=numbered, packed=packed)
-        return await self._page(make, empty, selection, after, upto, limit, max_bytes)
+        _check_room(limit, max_bytes)
+        read = partial(
+            self._page,
+            partial(read_page, numbered=numbered, packed=packed),
+            Page([], after, True),
+            selection,
+            after,
+        )
+        pages = self._access.pages
+        if not packed or selection is None or pages is None:
+            return await read(upto, limit, max_bytes)
+        return await pages.read(read, selection, after, await self._bound(upto), limit, max_bytes)
 
     async def columns(
         self,
@@ -160,6 +169,7 @@ class Log(History):
         limit: int = 2 * MAX_GROUP,
         max_bytes: int = 2 << 20,
     ) -> ColumnPage:
+        _check_room(limit, max_bytes)
         empty = ColumnPage([], after, True)
         return await self._page(column_page, empty, selection, after, upto, limit, max_bytes)
 
@@ -173,10 +183,7 @@ class Log(History):
         limit: int,
         max_bytes: int,
     ) -> T:
-        if limit < 1 or max_bytes < 1:
-            raise ValueError("a page needs room for a message")
-        newest = (await self._access.current()).newest
-        bound = newest if upto is None else min(upto, newest)
+        bound = await self._bound(upto)
         if after >= bound:
             await trio.lowlevel.checkpoint()
             return empty
@@ -187,6 +194,11 @@ class Log(History):
             selection,
             scan=True,
         )
+
+    async def _bound(self, upto: int | None) -> int:
+        """The highest id that is to be read."""
+        newest = (await self._access.current()).newest
+        return newest if upto is None else min(upto, newest)
 
     async def last(self, selection: Selection | None, n: int, *, upto: int | None = None) -> int:
         newest = (await self._access.current()).newest
@@ -241,7 +253,9 @@ class Log(History):
         access.check_writable()
         path = access.executor.beside("latest")
         async with access.writing():
-            were_noted = await access.write(lambda store: store.note_removals(on=bool(patterns)))
+            were_noted = await access.write(
+                lambda store: store.note_removals(on=bool(patterns)), same_messages=True
+            )
         if not (patterns and were_noted):
             await trio.to_thread.run_sync(remove_tables, path)
         if not patterns:
@@ -267,8 +281,7 @@ class Log(History):
         max_bytes: int = 2 << 20,
         packed: bool = False,
     ) -> Page:
-        if limit < 1 or max_bytes < 1:
-            raise ValueError("a page needs room for a message")
+        _check_room(limit, max_bytes)
         if self._latest is None or not covers(self._latest.patterns, query.pattern):
             raise LatestOff
         newest = self._access.metadata.newest
@@ -381,6 +394,11 @@ class Log(History):
         if self._latest is not None:
             await self._latest.close()
         await self._access.close()
+
+
+def _check_room(limit: int, max_bytes: int) -> None:
+    if limit < 1 or max_bytes < 1:
+        raise ValueError("a page needs room for a message")
 
 
 def _key_records(

@@ -5,7 +5,7 @@ updates the metadata before anything else runs, so that the two never differ.
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
@@ -17,8 +17,9 @@ from mist.history.block_cache import Blocks
 from mist.history.block_store import BlockStore, Executor
 from mist.history.clock import Clock
 from mist.history.commits import Bulk, Commit, Mark, place_bulk
-from mist.history.layout import Head
+from mist.history.layout import Head, Row
 from mist.history.log_metadata import LogMetadata
+from mist.history.page_cache import PageCache
 from mist.history.record import MAX_ID
 from mist.history.selection import Selection
 
@@ -40,6 +41,7 @@ class LogAccess:
     Attributes:
         metadata: as of the last write; of a log opened for reading only, see `current`.
         blocks: those that were read last.
+        pages: likewise; None where another process may be writing.
         tag_lists: shared by all blocks that are read.
         clock: the log's.
         is_mirror: whether it mirrors another log from now on.
@@ -52,6 +54,7 @@ class LogAccess:
     def __init__(self, executor: Executor, metadata: LogMetadata, *, read_only: bool) -> None:
         self.metadata = metadata
         self.blocks = Blocks()
+        self.pages = None if read_only else PageCache()
         self.tag_lists = self.blocks.tag_lists
         self.clock = Clock(metadata.latest)
         self.write_lock = trio.Lock()
@@ -108,10 +111,29 @@ class LogAccess:
             self._log_damage(error)
             raise
 
-    async def write(self, work: Callable[[BlockStore], T]) -> T:
-        """Run `work` on the block store that is written. The caller holds `write_lock`."""
+    async def write(self, work: Callable[[BlockStore], T], *, same_messages: bool = False) -> T:
+        """Run `work` on the block store that is written. The caller holds `write_lock`.
+
+        Args:
+            same_messages: whether it leaves all messages that there are as they are. Those behind
+                them `extend` is told of.
+        """
         self.check_open()
-        return await self._executor.write(work)
+        try:
+            return await self._executor.write(work)
+        finally:
+            if not same_messages and self.pages is not None:
+                self.pages.clear()
+
+    def extend(self, rows: Sequence[Row], newest: int) -> None:
+        """Have the metadata follow the block store, in which these were appended just now.
+
+        Args:
+            newest: see `LogMetadata.extended`.
+        """
+        self.metadata = self.metadata.extended([row.head for row in rows], newest)
+        if self.pages is not None:
+            self.pages.appended(rows)
 
     def newest_with(self, count: int) -> int:
         """The newest id once there are so many more. Raises HistoryUnavailable past the last."""

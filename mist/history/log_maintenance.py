@@ -81,7 +81,7 @@ class LogMaintenance:
             if leap is not None or not 0 <= reading.wall - self._recorded < _RECORDED:
                 record = ClockRecord(reading, access.clock.leaps)
                 async with access.write_lock:
-                    await access.write(lambda store: store.record_clock(record))
+                    await access.write(lambda store: store.record_clock(record), same_messages=True)
                 self._recorded = reading.wall
             self._reading = reading
         return leap
@@ -152,7 +152,7 @@ class LogMaintenance:
             owner, upto = await access.read(find)
             if upto:
                 async with access.write_lock:
-                    await access.write(lambda store: store.forget(upto, owner))
+                    await access.write(lambda store: store.forget(upto, owner), same_messages=True)
         return upto > 0
 
     async def erase(
@@ -236,13 +236,13 @@ class LogMaintenance:
             if step is None:
                 return False
             async with access.write_lock:
-                await access.write(step)
+                await access.write(step, same_messages=True)
         return True
 
     async def _apply_compaction(self, compaction: Compaction) -> None:
         access = self._access
         async with access.write_lock:
-            await access.write(lambda store: store.change(compaction.change))
+            await access.write(lambda store: store.change(compaction.change), same_messages=True)
             above = access.metadata.above
             for head in compaction.before:
                 above = above.minus(head)

@@ -31,7 +31,6 @@ from mist.history.numbering import (
     channel_key,
     pack_befores,
 )
-from mist.history.postings import has_hash
 from mist.history.record import KeyRecord, Problem
 from mist.history.selection import Selection
 
@@ -40,15 +39,6 @@ __all__ = ["MemoryBlockStore", "open_memory"]
 T = TypeVar("T")
 
 _READERS: Final = 1  # threads; their work is all Python, so more would not run in parallel
-
-
-def may_match(row: Row, selection: Selection | None) -> bool:
-    """Whether a block's hashes allow a match. O(tags of the selection · log tags)."""
-    if selection is None or selection.lookups is None:
-        return True
-    return any(
-        all(has_hash(row.hashes, wanted) for wanted in lookup) for lookup in selection.lookups
-    )
 
 
 class MemoryBlockStore(BlockStore):
@@ -274,13 +264,13 @@ class MemoryBlockStore(BlockStore):
         start = max(bisect_right(self._firsts, after + 1) - 1, 0)
         for first in self._firsts[start : bisect_right(self._firsts, upto)]:
             row = self._rows[first]
-            if row.head.last > after and may_match(row, selection):
+            if row.head.last > after and (selection is None or selection.may_match(row.hashes)):
                 yield row
 
     def descend(self, upto: int, selection: Selection | None) -> Generator[Row, None, None]:
         for first in reversed(self._firsts[: bisect_right(self._firsts, upto)]):
             row = self._rows[first]
-            if may_match(row, selection):
+            if selection is None or selection.may_match(row.hashes):
                 yield row
 
     def heads(self, after: int, limit: int) -> Sequence[Head]:

@@ -206,7 +206,9 @@ class Mirror:
         """
         access = self._access
         async with access.writing():
-            await access.write(lambda store: store.forget_erasure(erasure.offset))
+            await access.write(
+                lambda store: store.forget_erasure(erasure.offset), same_messages=True
+            )
             self.erasures = [each for each in self.erasures if each != erasure]
 
     async def dump(self, take: Callable[[bytes], None]) -> tuple[str, int, int]:
@@ -281,10 +283,9 @@ class Mirror:
         access = self._access
         async with access.writing():
             step = _Step(access.metadata.newest, self.offset)
-            await access.write(partial(step.apply, arrivals=arrivals))
+            await access.write(partial(step.apply, arrivals=arrivals), same_messages=True)
             # No await from here on: the metadata follows the block store at once.
-            heads = [row.head for row in step.rows]
-            access.metadata = access.metadata.extended(heads, step.newest)
+            access.extend(step.rows, step.newest)
             self.offset = step.offset
             _note(self.notes, step.notes)
             if step.erasures:
@@ -312,8 +313,11 @@ class Mirror:
             else:
                 newest = access.newest_with(bulk.count)
                 left_out = newest if bulk.count else 0
-                await access.write(lambda store: store.mirror((), (), arrival.offset, left_out))
-                access.metadata = access.metadata.extended((), newest)
+                await access.write(
+                    lambda store: store.mirror((), (), arrival.offset, left_out),
+                    same_messages=True,
+                )
+                access.extend((), newest)
             self.offset = arrival.offset
         return commit, is_new
 

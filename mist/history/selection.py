@@ -8,7 +8,7 @@ of them is read once and everything comes in one order.
 from collections.abc import Iterable
 
 from mist.addresses import EVERYTHING, compile_asked
-from mist.history.postings import tag_hash, terms
+from mist.history.postings import HASH_BYTES, tag_hash, terms
 from mist.index import Index
 from mist.message import TagSet
 
@@ -75,6 +75,19 @@ class Selection:
         if EVERYTHING in asked:
             return None
         return cls(frozenset(map(compile_asked, asked)))
+
+    def may_match(self, hashes: bytes) -> bool:
+        """Whether a message may match whose tags' hashes are among these, end to end.
+
+        Four bytes that straddle two hashes are found, too: a false positive costs a read. O(bytes)
+        for each tag, in C.
+        """
+        if self.lookups is None:
+            return True
+        return any(
+            all(wanted.to_bytes(HASH_BYTES, "little") in hashes for wanted in lookup)
+            for lookup in self.lookups
+        )
 
     @property
     def is_large(self) -> bool:

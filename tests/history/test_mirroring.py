@@ -67,6 +67,27 @@ async def test_messages_get_the_ids_and_the_time_of_their_arrival(history: Histo
     assert await history.verify() == []
 
 
+async def test_pages_that_many_ask_for_follow_what_arrives(history: History) -> None:
+    mirror = await begun(history)
+
+    async def asked() -> list[str]:
+        pages = [await replay(history, select("a"), packed=True) for _ in range(3)]
+        assert pages[1:] == [pages[0]] * 2
+        return texts(pages[0])
+
+    for number in range(1, 4):
+        await mirror.apply(
+            [arrival(number, 2 * number - 1, piece(one("a", str(number)), one("b")))]
+        )
+        assert await asked() == [str(n) for n in range(1, number + 1)]
+    await mirror.apply_batch(batch(4, 7, 1, make_blocks([one("a", "4")]), 1))
+    assert await asked() == ["1", "2", "3", "4"]
+    await mirror.begin_anew("f" * 16)
+    assert await asked() == []
+    await mirror.apply([arrival(1, 1, piece(one("a", "new")))])
+    assert await asked() == ["new"]
+
+
 async def test_what_is_not_next_is_refused_and_nothing_is_stored(history: History) -> None:
     mirror = await begun(history)
     await mirror.apply([arrival(1, 1, piece(one("a")))])

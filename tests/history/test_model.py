@@ -204,6 +204,18 @@ async def check(history, model, selection, after):
         assert not model.lost(selection, after)
 
 
+async def check_again(history, model, selection):
+    """The same pages are asked for after each step, and some of them are kept in between."""
+    wanted = chosen(selection)
+    for after in (0, 3, 10):
+        for upto in (model.newest, model.newest - 1, model.newest):
+            found = await read_all(history, wanted, after=after, upto=upto, packed=True)
+            assert [message.id for message in found] == [
+                each for each in model.matching(selection) if after < each <= upto
+            ]
+            assert all(message.data == str(message.id).encode() for message in found)
+
+
 async def scenario(url, plan, selection):
     model = Model()
     history = await open_history(url)
@@ -229,6 +241,7 @@ async def scenario(url, plan, selection):
             assert position.trimmed >= max((each.id for each in model.gone), default=0)
             statistics = await history.statistics()
             assert statistics.messages == len(model.kept)
+            await check_again(history, model, selection)
         for after in {0, model.newest // 2, model.newest}:
             await check(history, model, selection, after)
         assert await history.verify() == []

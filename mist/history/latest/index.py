@@ -156,7 +156,10 @@ class LatestIndex:
                 break
             number = removals[-1][0]
             async with self._access.writing():
-                await self._access.write(lambda store: store.forget_removals(number))  # noqa: B023
+                await self._access.write(
+                    lambda store: store.forget_removals(number),  # noqa: B023
+                    same_messages=True,
+                )
         self._seen = metadata.state
 
     async def _forget_between(self, first: int, last: int) -> None:
