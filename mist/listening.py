@@ -17,13 +17,14 @@ from mist.certificate import Certificate
 from mist.config import Listen
 from mist.errors import StartupError
 from mist.systemd import PassedSockets
+from mist.turns import Turns
 
 __all__ = ["Listening", "bind", "keep_alive", "reason"]
 
 log = logging.getLogger("mist.listening")
 
 _BACKLOG: Final = 1024  # connections the kernel completes before they are accepted
-_AT_ONCE: Final = 8  # connections accepted before others have their turn
+_AT_ONCE: Final = 8  # connections accepted in a pass of the event loop, as long as there is time
 
 # Where accept(2) fails so, there is too much of something, and there will be less.
 _TOO_MUCH: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
@@ -77,10 +78,15 @@ class Listening:
         self,
         handle: Callable[[trio.abc.Stream], Awaitable[None]],
         nursery: trio.Nursery,
+        turns: Turns,
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> NoReturn:
         """Accept connections until cancelled, then stop listening.
+
+        Where thousands connect in one moment, one is accepted in each pass of the loop once its
+        budget is used up: not none, or the kernel's queue would run over, and clients would wait
+        for a second and try again.
 
         `trio.serve_listeners` takes two passes of the event loop and two cancel scopes for each
         connection, which is a fifth of what a short one costs in all.
@@ -88,6 +94,7 @@ class Listening:
         Args:
             handle: called with each stream in a task of its own. Has to close it.
             nursery: of those tasks.
+            turns: of the event loop.
         """
         sock = self.sock
         most = 1  # at a time: to find that there is no more takes as long as to accept one
@@ -99,6 +106,8 @@ class Listening:
                     for _ in range(most):
                         accepted, _ = sock.accept()
                         nursery.start_soon(handle, self._stream(accepted))
+                        if turns.over:
+                            break
                     most = min(2 * most, _AT_ONCE)
                 except BlockingIOError:
                     most = 1

@@ -11,6 +11,7 @@ import trio
 
 from mist.config import Listen
 from mist.listening import Listening, bind
+from mist.turns import Turns
 from tests.waiting import until
 
 
@@ -68,9 +69,32 @@ async def test_many_that_connect_at_once_are_accepted_in_few_turns(
 ) -> None:
     waits = count_waits(monkeypatch, listening.sock)
     clients = [connected(listening) for _ in range(31)]
-    await nursery.start(listening.serve, handler, nursery)
+    await nursery.start(listening.serve, handler, nursery, Turns())
     await until(lambda: len(handler.streams) == 31)
     assert len(waits) == 7  # for 1 + 2 + 4 + 8 + 8 + 8, and for more
+    for client in clients:
+        client.close()
+
+
+class NoTime(Turns):
+    """Turns of which each pass has used up its budget."""
+
+    @property
+    def over(self) -> bool:
+        return True
+
+
+async def test_where_a_pass_has_no_time_left_one_is_accepted_in_each(
+    listening: Listening,
+    handler: Handler,
+    nursery: trio.Nursery,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits = count_waits(monkeypatch, listening.sock)
+    clients = [connected(listening) for _ in range(31)]
+    await nursery.start(listening.serve, handler, nursery, NoTime())
+    await until(lambda: len(handler.streams) == 31)
+    assert len(waits) == 32
     for client in clients:
         client.close()
 
@@ -79,7 +103,7 @@ async def test_nobody_connects_any_more_once_it_is_cancelled(
     listening: Listening, handler: Handler
 ) -> None:
     async with trio.open_nursery() as nursery:
-        await nursery.start(listening.serve, handler, nursery)
+        await nursery.start(listening.serve, handler, nursery, Turns())
         connected(listening).close()
         nursery.cancel_scope.cancel()
     with pytest.raises(ConnectionRefusedError):
@@ -104,7 +128,7 @@ async def test_where_no_file_can_be_opened_it_is_tried_again(
     monkeypatch.setattr(socket.socket, "accept", sometimes)
     monkeypatch.setattr("mist.listening._RETRY", 0.0)
     with caplog.at_level(logging.ERROR, "mist.listening"), connected(listening):
-        await nursery.start(listening.serve, handler, nursery)
+        await nursery.start(listening.serve, handler, nursery, Turns())
         await until(lambda: handler.streams)
     assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
 
@@ -112,7 +136,7 @@ async def test_where_no_file_can_be_opened_it_is_tried_again(
 async def test_what_is_accepted_has_a_vanished_peer_noticed(
     listening: Listening, handler: Handler, nursery: trio.Nursery
 ) -> None:
-    await nursery.start(listening.serve, handler, nursery)
+    await nursery.start(listening.serve, handler, nursery, Turns())
     with connected(listening):
         await until(lambda: handler.streams)
     [stream] = handler.streams
@@ -131,7 +155,7 @@ async def test_a_socket_in_the_file_system_goes_with_its_listener(
     path = tmp_path / "mist.sock"
     bound = await bind(Listen("tcp+unix", path=str(path)), None)
     async with trio.open_nursery() as nursery:
-        await nursery.start(bound.serve, handler, nursery)
+        await nursery.start(bound.serve, handler, nursery, Turns())
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))
             await until(lambda: handler.streams)

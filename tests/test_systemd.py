@@ -13,6 +13,7 @@ from mist.config import Listen
 from mist.errors import StartupError
 from mist.listening import bind
 from mist.systemd import Notifier, PassedSockets
+from mist.turns import Turns
 from tests.service_manager import bound_sockets, notify_socket
 from tests.waiting import until
 
@@ -119,7 +120,7 @@ async def test_a_passed_socket_is_served() -> None:
         listening = await bind(Listen("tcp", *address), None, passed)
         passed.check_all_taken()
         async with trio.open_nursery() as nursery:
-            await nursery.start(listening.serve, handle, nursery)
+            await nursery.start(listening.serve, handle, nursery, Turns())
             with closing(socket.create_connection(address, timeout=5)):
                 await until(lambda: served)
             nursery.cancel_scope.cancel()

@@ -103,6 +103,7 @@ class Server:
                                 each.serve,
                                 partial(transport.handle, nursery=background),
                                 connections,
+                                self.hub.turns,
                             )
                         task_status.started(self)
                         await trio.sleep_forever()
