@@ -70,8 +70,8 @@ class HttpTransport:
         max_header: bytes of a request's line and headers.
         handshake_seconds: for TLS.
         idle_seconds: for a request's line and headers to be there, counted from the
-            connection's beginning, or from the response before, and once more where its first
-            one had to wait for a turn; `sweep` sees to it.
+            connection's first turn, or from the response before, and once more where its first
+            one had to wait for another; `sweep` sees to it.
     """
 
     def __init__(
@@ -266,11 +266,18 @@ class _Connection:
             await trio.lowlevel.checkpoint()  # others have their turn between two of a pipeline
             return head
         transport, scope = self._transport, self._scope
-        has_turn = self._live
+        there: bytes | None = None
+        if not self._live and self._stream.is_socket:
+            # Before it is waited for: of thousands that begin in one moment, what they say would
+            # wake them all in one pass, only to wait for their turns then.
+            await transport.turns.begin(late=True)
+            there = self._stream.receive_now(_READ)
+        has_turn = self._live or there is not None
         transport.waiting[scope] = trio.current_time() + transport.idle_seconds
         try:
             while head is None:
-                data = await self._stream.receive(_READ)
+                data = await self._stream.receive(_READ) if there is None else there
+                there = None
                 if not data:
                     await transport.turns.leave()
                     return None

@@ -83,6 +83,22 @@ class ByteStream:
         self.stream = stream
         self._socket = stream.socket if isinstance(stream, trio.SocketStream) else None
 
+    def receive_now(self, size: int) -> bytes | None:
+        """As `receive`, where that is known at once; else None, as where it is no socket."""
+        if self._socket is None:
+            return None
+        try:
+            return os.read(_descriptor(self._socket), size)
+        except BlockingIOError:
+            return None
+        except (OSError, trio.ClosedResourceError):
+            return b""
+
+    @property
+    def is_socket(self) -> bool:
+        """Whether it is a socket, without TLS."""
+        return self._socket is not None
+
     async def receive(self, size: int) -> bytes:
         """What arrives, at most `size` bytes; empty at the end, also when the peer is gone."""
         sock = self._socket

@@ -113,6 +113,12 @@ class Endpoint:
         self.nursery.start_soon(self._serve, theirs)
         return Client(ours, "localhost")
 
+    def connect_socket(self) -> trio.socket.SocketType:
+        """A connection by a real socket."""
+        ours, theirs = trio.socket.socketpair()
+        self.nursery.start_soon(self._serve, trio.SocketStream(theirs))
+        return ours
+
     async def _serve(self, stream: trio.abc.Stream) -> None:
         self.open += 1
         await self.transport.handle(stream, self.nursery)
@@ -818,6 +824,41 @@ async def test_what_a_newcomer_sends_is_not_looked_at_before_it_has_its_turn(
     turns.let_in.set()
     assert (await client.receive_some()).startswith(b"HTTP/1.1 ")
     await client.connection.aclose()
+
+
+async def test_newcomers_wait_for_their_turns_and_not_for_what_they_say(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint = Endpoint(nursery)
+    endpoint.transport.turns = turns = HeldTurns()
+    wait_readable, waited = trio.lowlevel.wait_readable, []
+
+    async def wait(sock: object) -> None:
+        waited.append(sock)
+        await wait_readable(sock)
+
+    monkeypatch.setattr(trio.lowlevel, "wait_readable", wait)
+    with endpoint.connect_socket() as ours:
+        await ours.send(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n")
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert (turns.asked, waited) == (["late"], [])
+        turns.let_in.set()
+        assert (await ours.recv(1_000)).startswith(b"HTTP/1.1 200")
+        assert turns.asked == ["late"]
+
+
+async def test_who_says_nothing_in_its_turn_waits_for_another(nursery: trio.Nursery) -> None:
+    endpoint = Endpoint(nursery)
+    endpoint.transport.turns = turns = HeldTurns()
+    turns.let_in.set()
+    with endpoint.connect_socket() as ours:
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        turns.let_in = trio.Event()
+        await ours.send(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n")
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert turns.asked == ["late", "late"]
+        turns.let_in.set()
+        assert (await ours.recv(1_000)).startswith(b"HTTP/1.1 200")
 
 
 async def test_who_has_had_an_answer_comes_late_no_more(
