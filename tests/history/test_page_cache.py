@@ -1,5 +1,8 @@
 """Pages that many ask for are read once, and nobody is given one that isn't what the log has."""
 
+import gc
+import tracemalloc
+
 import attrs
 import pytest
 
@@ -266,6 +269,26 @@ async def test_no_more_is_kept_than_was_said() -> None:
         for _ in range(2):
             await take(cache, source, after)
     assert 5 <= len(cache) <= 11
+
+
+@pytest.mark.parametrize(("messages", "size"), [(1, 20), (1, 2_000), (20, 100)])
+async def test_no_more_memory_is_taken_than_was_said(messages: int, size: int) -> None:
+    cache = PageCache(max_bytes=200_000)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for after in range(3_000):
+            source = Source(*[stored(size) for _ in range(messages)])
+            for _ in range(2):
+                await take(cache, source, after)
+            if after > 50 and len(cache) < after - 50:  # it is full
+                break
+        del source
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 60_000 < taken < 220_000
 
 
 async def test_the_tags_of_so_many_blocks_are_known_that_they_take_little() -> None:
