@@ -1,6 +1,7 @@
 """HTTP: requests, streams for browsers, health and metrics, the dashboard.
 
-    connections     connections that are kept alive from one request to the next
+    transport       connections let in, turned away, ended where they take too long
+    connection      one connection: requests, kept alive from one to the next
     exchange        one request and its response, as ASGI has it
     app             every route, in one table
     guard           checks of every request: host, origin, size, time, rate; `fields` has headers
@@ -36,7 +37,7 @@ A module for each group of routes, which has a `routes(context)`:
 """
 
 from mist.http.app import Site
-from mist.http.connections import HttpTransport
 from mist.http.context import Context
+from mist.http.transport import HttpTransport
 
 __all__ = ["Context", "HttpTransport", "Site"]

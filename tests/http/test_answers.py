@@ -32,7 +32,7 @@ async def told(app: App, sent: bytes) -> bytes:
     limits = GuardLimits(body=100, body_seconds=10.0)
     guard = Guard(app, limiter, Origins(loopback=True), (), limits, rates)
     transport = HttpTransport(guard, limiter, LISTEN)
-    transport.date = lambda: b"Thu, 01 Jan 2026 00:00:00 GMT"  # type: ignore[assignment]
+    transport.shared.date = lambda: b"Thu, 01 Jan 2026 00:00:00 GMT"
     ours, theirs = trio.testing.memory_stream_pair()
     found = b""
     async with trio.open_nursery() as nursery:

@@ -816,7 +816,7 @@ class HeldTurns(Turns):
 async def test_what_a_newcomer_sends_is_not_looked_at_before_it_has_its_turn(
     autojump_clock: MockClock, endpoint: Endpoint, sent: bytes
 ) -> None:
-    endpoint.transport.turns = turns = HeldTurns()
+    endpoint.transport.shared.turns = turns = HeldTurns()
     client = endpoint.connect()
     await client.connection.send_all(sent)
     with trio.move_on_after(60):  # longer than a peer may take for its request
@@ -830,7 +830,7 @@ async def test_newcomers_wait_for_their_turns_and_not_for_what_they_say(
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint = Endpoint(nursery)
-    endpoint.transport.turns = turns = HeldTurns()
+    endpoint.transport.shared.turns = turns = HeldTurns()
     wait_readable, waited = trio.lowlevel.wait_readable, []
 
     async def wait(sock: object) -> None:
@@ -849,7 +849,7 @@ async def test_newcomers_wait_for_their_turns_and_not_for_what_they_say(
 
 async def test_who_says_nothing_in_its_turn_waits_for_another(nursery: trio.Nursery) -> None:
     endpoint = Endpoint(nursery)
-    endpoint.transport.turns = turns = HeldTurns()
+    endpoint.transport.shared.turns = turns = HeldTurns()
     turns.let_in.set()
     with endpoint.connect_socket() as ours:
         await trio.testing.wait_all_tasks_blocked(0.01)
@@ -864,7 +864,7 @@ async def test_who_says_nothing_in_its_turn_waits_for_another(nursery: trio.Nurs
 async def test_who_has_had_an_answer_comes_late_no_more(
     autojump_clock: MockClock, endpoint: Endpoint
 ) -> None:
-    endpoint.transport.turns = turns = HeldTurns()
+    endpoint.transport.shared.turns = turns = HeldTurns()
     turns.let_in.set()
     client = endpoint.connect()
     for _ in range(3):
