@@ -64,7 +64,7 @@ def walk(node, path=()):
 async def test_every_route_is_described_with_all_its_methods(server):
     described = {path: set(methods) for group in GROUPS for path, methods in group.items()}
     assert sum(map(len, GROUPS)) == len(described), "a path is described twice"
-    guard = server._endpoints._http[0].app
+    guard = server._endpoints._http[0].shared.app
     there = {}
     for route in guard._app.routes:
         assert isinstance(route, Route)
