@@ -17,7 +17,8 @@ How it is built, from the outside in:
     log_metadata    what a log knows of its block store without reading blocks
     block_store     the contract of a member: rows of blocks. `memory`, `sqlite`
     cursor          a reader's position, and which messages it can't get any more
-    replay          pages and "the last n" over a block store; `inspection` verifies one
+    replay          pages and "the last n" over a block store; `inspection` verifies one;
+                    `page_cache` keeps pages that several ask for
     retention       the policy; `retention_plan`, `thinning`: a step of it
     tracker         what retention removed of each tag, for recovery
     maintenance     the task that runs retention and compaction
