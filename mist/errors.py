@@ -89,8 +89,12 @@ class MistError(Exception):
     def as_value(self) -> Self:
         """Itself, without a traceback: to be kept or returned where it was caught.
 
-        With one it holds the frame that holds it, a cycle which only the collector would free.
+        With one it holds the frame that holds it, a cycle which only the collector would free. So
+        does what was being handled when it was raised, even where it was raised from nothing.
         """
+        self.__context__ = None
+        if self.__cause__ is not None:
+            self.__cause__.with_traceback(None)
         return self.with_traceback(None)
 
 

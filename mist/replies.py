@@ -56,6 +56,9 @@ class Failed(Reply):
 
     error: MistError
 
+    def __attrs_post_init__(self) -> None:
+        self.error.as_value()
+
 
 @attrs.frozen
 class Subscriptions(Reply):

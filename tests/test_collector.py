@@ -10,6 +10,9 @@ import trio
 import trio.testing
 
 from mist import collector
+from mist.commands import Invalid
+from mist.errors import UnknownCommand
+from mist.replies import Failed
 from mist.server import Server
 from tests.garbage import left_in_cycles
 from tests.servers import running
@@ -46,9 +49,11 @@ async def come_and_go(server: Server, index: int, sent: bytes) -> None:
         await lines.line()
 
 
-@pytest.mark.parametrize("index", [0, 1])
-async def test_a_connection_leaves_no_garbage(tmp_path: Path, index: int) -> None:
-    sent = [b"subscribe a\nping\n", UPGRADE][index]
+@pytest.mark.parametrize(
+    ("index", "sent"),
+    [(0, b"subscribe a\nping\n"), (0, b"subscribe a,,b\nregister\nping\n"), (1, UPGRADE)],
+)
+async def test_a_connection_leaves_no_garbage(tmp_path: Path, index: int, sent: bytes) -> None:
     async with running(tmp_path) as server:
         async with talk(server) as admin:
             await admin.ask(b"register a t\n")
@@ -60,6 +65,24 @@ async def test_a_connection_leaves_no_garbage(tmp_path: Path, index: int) -> Non
                 await come_and_go(server, index, sent)
             await until(lambda: not server.hub.sessions.connected)
     assert left == set()
+
+
+def test_an_error_that_is_kept_holds_no_frames() -> None:
+    def fail() -> None:
+        try:
+            raise KeyError
+        except KeyError:
+            raise UnknownCommand from None
+
+    for kind in (Invalid, Failed):
+        with left_in_cycles() as left:
+            try:
+                fail()
+            except UnknownCommand as error:
+                kept = kind(error)
+            assert kept.error.__traceback__ is kept.error.__context__ is None
+            del kept
+        assert left == set()
 
 
 @pytest.fixture

@@ -55,6 +55,9 @@ class Invalid(BaseCommand):
     error: MistError
     name: str | None = None
 
+    def __attrs_post_init__(self) -> None:
+        self.error.as_value()  # what parses a batch holds all of it in a frame
+
 
 @attrs.define
 class Hangup(BaseCommand):

@@ -214,7 +214,7 @@ class CommandSession(AuthenticatingSession):
                 await self.hub.subscription_callout.allow(self, _asked(command))
             reply = await self._handle(command)
         except CommandError as error:
-            reply = None if self.ended is not None else Failed(error.as_value())
+            reply = None if self.ended is not None else Failed(error)
         if reply is not None:
             self._answer(command, reply)
 

@@ -281,9 +281,7 @@ def _parse_announcement(line: bytes, limit: int) -> Announced | Invalid:
             # Who answers would publish to it, and would be the one whose fault it is.
             _check_reply(replies[0])
     except CommandError as error:
-        # Remembered with the line, so without the frames that it came through.
-        error.__context__ = None
-        return Announced(name, size, error=error.with_traceback(None))
+        return Announced(name, size, error=error.as_value())  # remembered with the line
     return Announced(
         name,
         size,

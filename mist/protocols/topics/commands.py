@@ -145,7 +145,7 @@ def _send(argument: str, rest: bytes, limits: Limits) -> Sending:
         _topic(path, limits, PUBLISH)
         _check(sending, limits)
     except CommandError as error:
-        sending.error = error
+        sending.error = error.as_value()
     return sending
 
 

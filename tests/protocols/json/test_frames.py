@@ -11,6 +11,7 @@ from mist.protocols.json.forms import JSON_OBJECT_FRAMES
 from mist.protocols.json.frames import JsonFrameProtocol
 from mist.protocols.rfc6455 import text_frame
 from mist.replies import Done, Failed, Revoked, Subscriptions
+from tests.garbage import left_in_cycles
 
 PING = b'{"command":"ping"}'
 LIST = b'{"command":"list"}'
@@ -34,6 +35,14 @@ def read(*frames: bytes, limits: Limits | None = None) -> list[Command]:
 
 def names(commands: list[Command]) -> list[str]:
     return [type(command).__name__ for command in commands]
+
+
+def test_what_is_no_command_leaves_no_garbage() -> None:
+    wrong = frame(b'{"command": 5}{"command": "publish", "tags": 7}{"command": "no", "data": []}')
+    read(wrong)
+    with left_in_cycles() as left:
+        assert [type(each) for each in read(wrong)] == [Invalid] * 3
+    assert left == set()
 
 
 @pytest.mark.parametrize("first", [0x81, 0x82])
