@@ -204,9 +204,3 @@ def test_five_thousand_clients_that_come_back_at_once_are_live_in_time(tmp_path:
     for last, ratio in weather(tmp_path, Size(5_000, 2, 100, 50, QUIET)):
         assert last <= LIVE
         assert ratio <= RATIO
-
-
-@pytest.mark.slow
-def test_that_hardly_any_two_of_them_ask_for_the_same_loses_nothing(tmp_path: Path) -> None:
-    # The hard case, whose figures are printed: a room for each three, one of each kind.
-    weather(tmp_path, Size(5_000, 2, 1_667, 50, QUIET))
