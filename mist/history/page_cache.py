@@ -35,7 +35,10 @@ __all__ = ["PageCache"]
 
 _MAX_BYTES: Final = 4 * 1024 * 1024
 _MESSAGES: Final = 1_024  # of a page that is kept, at most
-_STORED_COST: Final = 900  # bytes of one publication's objects, beside its wires
+_PAGE_COST: Final = 900  # bytes of one, and of a publication in it, beside its messages
+_ENTRY_COST: Final = 200  # of a run's objects, beside its wire
+_TAG_COST: Final = 200  # bytes of one that is asked for, beside its text
+_LIST_COST: Final = 400  # of a tag list that is in this page only, beside its text
 _TAGS: Final = 8  # of a selection, at most
 _SECONDS: Final = 10.0  # for which a page is kept that nobody asks for
 _ASKED: Final = 4_096  # pages whose first reader is known
@@ -55,6 +58,7 @@ class _Kept(Packed):
     Attributes:
         steps: its messages.
         count, size: of them, and bytes of their wires.
+        cost: bytes of all that, roughly.
         last: the highest id; 0 where there is none.
         known: up to this id, nothing else is selected.
         used: when it was asked for last.
@@ -63,6 +67,7 @@ class _Kept(Packed):
     steps: Sequence[Sequence[Stored]]
     count: int
     size: int
+    cost: int
     last: int
     known: int
     used: float
@@ -111,7 +116,7 @@ class PageCache(Recent[_Key, _Kept]):
 
     def cost(self, key: _Key, value: _Kept) -> int:
         """See `Recent`."""
-        return value.size + _STORED_COST * (1 + sum(map(len, value.steps)))
+        return value.cost
 
     async def read(
         self,
@@ -186,7 +191,12 @@ class PageCache(Recent[_Key, _Kept]):
         last = every[-1].firsts[-1] + every[-1].entries[-1][2] - 1 if every else 0
         count, size = (sum([getattr(each, name) for each in every]) for name in ("count", "size"))
         self.remove(key)
-        self.add(key, _Kept(steps if every else (), count, size, last, upto, now))
+        cost = (
+            size
+            + _objects_of(every)
+            + sum([_TAG_COST + len(tag) for tags in key[0] for tag in tags])
+        )
+        self.add(key, _Kept(steps if every else (), count, size, cost, last, upto, now))
 
     def appended(self, rows: Iterable[Row]) -> None:
         """Note blocks that were appended, behind all that there was."""
@@ -198,6 +208,17 @@ class PageCache(Recent[_Key, _Kept]):
         self._newest = _Newest()
         for key in list(self._kept):
             self.remove(key)
+
+
+def _objects_of(every: Sequence[Stored]) -> int:
+    """Bytes of a page's objects, roughly; of its tag lists as if nobody else had them."""
+    entries = [entry for stored in every for entry in stored.entries]
+    lists = {id(tag_list): len(tag_list.canonical) for tag_list, _, _ in entries}
+    return (
+        _PAGE_COST * (1 + len(every))
+        + _ENTRY_COST * len(entries)
+        + sum(_LIST_COST + 4 * size for size in lists.values())
+    )
 
 
 @attrs.frozen(eq=False)

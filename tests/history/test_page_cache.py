@@ -2,6 +2,7 @@
 
 import gc
 import tracemalloc
+from collections.abc import Callable
 
 import attrs
 import pytest
@@ -12,7 +13,7 @@ from mist.history.erasure import Erasure
 from mist.history.log import Log
 from mist.history.opening import open_history
 from mist.history.page_cache import PageCache
-from tests.history.messages import block_of, ids, one, select, some, texts
+from tests.history.messages import block_of, ids, one, publication, run, select, some, texts
 
 
 @attrs.define
@@ -271,14 +272,32 @@ async def test_no_more_is_kept_than_was_said() -> None:
     assert 5 <= len(cache) <= 11
 
 
-@pytest.mark.parametrize(("messages", "size"), [(1, 20), (1, 2_000), (20, 100)])
-async def test_no_more_memory_is_taken_than_was_said(messages: int, size: int) -> None:
+def stored_together(count: int) -> Stored:
+    """One publication, each of whose messages has a tag list of its own."""
+    runs = [run(f"{'t' * 30}{n}", "x") for n in range(count)]
+    (found,) = Block(block_of([publication(*runs)]), TagLists()).select()
+    return found
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        lambda: [stored(20)],
+        lambda: [stored(2_000)],
+        lambda: [stored(100) for _ in range(20)],
+        lambda: [stored_together(100)],
+    ],
+    ids=["small", "large", "some", "many tag lists"],
+)
+async def test_no_more_memory_is_taken_than_was_said(
+    page: Callable[[], list[Stored]],
+) -> None:
     cache = PageCache(max_bytes=200_000)
     gc.collect()
     tracemalloc.start()
     try:
         for after in range(3_000):
-            source = Source(*[stored(size) for _ in range(messages)])
+            source = Source(*page())
             for _ in range(2):
                 await take(cache, source, after)
             if after > 50 and len(cache) < after - 50:  # it is full
