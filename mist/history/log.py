@@ -201,8 +201,7 @@ class Log(History):
         return newest if upto is None else min(upto, newest)
 
     async def last(self, selection: Selection | None, n: int, *, upto: int | None = None) -> int:
-        newest = (await self._access.current()).newest
-        place = newest if upto is None else max(min(upto, newest), 0)
+        place = max(await self._bound(upto), 0)
         await trio.lowlevel.checkpoint()
         while n > 0 and place > 0:
             work = partial(
@@ -284,8 +283,7 @@ class Log(History):
         _check_room(limit, max_bytes)
         if self._latest is None or not covers(self._latest.patterns, query.pattern):
             raise LatestOff
-        newest = self._access.metadata.newest
-        bound = newest if upto is None else min(upto, newest)
+        bound = await self._bound(upto)
         return await self._latest.page(
             query, selection, max(after, 0), bound, limit, max_bytes, packed=packed
         )

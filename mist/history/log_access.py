@@ -41,7 +41,7 @@ class LogAccess:
     Attributes:
         metadata: as of the last write; of a log opened for reading only, see `current`.
         blocks: those that were read last.
-        pages: likewise; None where another process may be writing.
+        pages: those that several asked for; None where another process may be writing.
         tag_lists: shared by all blocks that are read.
         clock: the log's.
         is_mirror: whether it mirrors another log from now on.

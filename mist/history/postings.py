@@ -36,7 +36,6 @@ __all__ = [
     "PARTS",
     "Packed",
     "Postings",
-    "has_hash",
     "pack_postings",
     "part_of",
     "places",
@@ -207,7 +206,7 @@ class Postings:
         for each, tag in wanted.items():
             if (place := _place(self._posted, each)) is not None:
                 derived_.append(place)
-            elif self._hashes is None or has_hash(self._hashes, each):
+            elif self._hashes is None or _has_hash(self._hashes, each):
                 plain.append(tag)
             else:
                 return (), False
@@ -310,7 +309,7 @@ def _both(some: Sequence[int], others: Sequence[int]) -> Sequence[int]:
     return sorted(set(some).intersection(others))
 
 
-def has_hash(hashes: bytes, wanted: int) -> bool:
+def _has_hash(hashes: bytes, wanted: int) -> bool:
     """Whether a column of hashes, as in a block's row, holds one. O(n), in C."""
     return next(places(hashes, wanted), None) is not None
 
