@@ -13,6 +13,7 @@ from typing import Final
 import attrs
 from wsproto import events
 from wsproto.connection import Connection, ConnectionState, ConnectionType
+from wsproto.frame_protocol import FrameProtocol
 
 from mist.protocols.rfc6455 import CLOSE, PING, PONG, TEXT, close_answer
 
@@ -171,12 +172,32 @@ class FrameReader:
                     yield Broken(int(code), "broken frame")
                     return
         if self._meter.between_messages:
-            self._parser = self._meter = None
+            self._forget_parser()
+
+    def _forget_parser(self) -> None:
+        if self._parser is not None:
+            _take_apart(self._parser)
+        self._parser = self._meter = None
+
+    def __del__(self) -> None:
+        # A connection may end within a message.
+        self._forget_parser()
 
     def _take_parts(self) -> bytes:
         message = b"".join(self._parts)
         self._parts.clear()
         return message
+
+
+def _take_apart(parser: Connection) -> None:
+    """Have a parser freed with the last reference to it.
+
+    Its protocol holds a generator that holds the protocol, and some kilobytes of what has come. A
+    busy server freezes what only the garbage collector would free (see `mist.collector`).
+    """
+    for each in vars(parser).values():
+        if isinstance(each, FrameProtocol):
+            vars(each).clear()
 
 
 def _whole_frame(data: bytes, start: int) -> tuple[int, int] | None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wsproto import events
 from wsproto.connection import Connection, ConnectionState, ConnectionType
+from wsproto.frame_protocol import FrameProtocol
 
 from mist.protocols.client_frames import (
     Binary,
@@ -20,6 +21,7 @@ from mist.protocols.client_frames import (
     Pinged,
     Text,
 )
+from tests.garbage import uncollected
 
 
 def client_frame(
@@ -185,6 +187,30 @@ def test_between_messages_nothing_is_held() -> None:
         [*_, last] = reader.receive(stream[-1:])
         assert reader.held == 0
         assert last in plainly(stream)
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        client_frame(1, b"x" * 70_000),
+        client_frame(1, b"in ", fin=False) + client_frame(0, b"two"),
+        client_frame(1, b"begun", fin=False),
+        client_frame(2, b"begun")[:-1],
+        client_frame(8, b"\x03\xec"),
+        client_frame(3, b"no such opcode"),
+        client_frame(1, b"\xff"),
+        client_frame(1, b"x" * 2_000_000)[:100],
+    ],
+    ids=["large", "fragments", "a fragment", "part", "close", "broken", "no UTF-8", "too large"],
+)
+def test_nothing_is_left_for_the_garbage_collector(stream: bytes) -> None:
+    """Where a server is busy it comes too late."""
+    with uncollected(FrameProtocol) as left:
+        for _ in range(3):
+            reader = FrameReader(1 << 20)
+            list(reader.receive(stream))
+        del reader
+    assert left == [0]
 
 
 def test_a_message_too_large_is_told_before_it_has_come() -> None:
