@@ -18,7 +18,8 @@ How it is built, from the outside in:
     block_store     the contract of a member: rows of blocks. `memory`, `sqlite`
     cursor          a reader's position, and which messages it can't get any more
     replay          pages and "the last n" over a block store; `inspection` verifies one;
-                    `page_cache` keeps pages that several ask for
+                    `page_walk` finds those of many readers, `page_cache` keeps them, and
+                    `shared_pages` decides when
     retention       the policy; `retention_plan`, `thinning`: a step of it
     tracker         what retention removed of each tag, for recovery
     maintenance     the task that runs retention and compaction
@@ -41,6 +42,7 @@ could take back, and a subscriber that names its last id gets exactly what came 
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Self
 
@@ -269,6 +271,18 @@ class History(ABC):
 
         Raises:
             HistoryDamaged: only once everything selected ahead of the block has been read.
+        """
+
+    @abstractmethod
+    def expecting(
+        self, selection: Selection | None, after: int, upto: int
+    ) -> AbstractContextManager[None]:
+        """Say that a packed page will be read by the end of this context, when its turn comes.
+
+        Where many wait for their turns, the log is read for some of them together.
+
+        Args:
+            selection, after, upto: see `read`.
         """
 
     @abstractmethod

@@ -88,8 +88,10 @@ class Block:
 
     __slots__ = (
         "_firsts",
+        "_has_few_lists",
         "_hashes",
         "_pieces",
+        "_postings",
         "_sums",
         "_tag_lists",
         "columns",
@@ -101,7 +103,8 @@ class Block:
         self._tag_lists = tag_lists
         self._hashes: bytes | None = None  # known only of a whole row
         self._pieces: Pieces | None = None  # until the data is there
-        self._sums: list[int] | None = None  # see `_offsets`
+        self._sums: list[int] | None = None  # see `_bounds`
+        self._postings: Postings | None = None  # once somebody searches
         if isinstance(row, Row) and checksum(row.hashes, row.body) != row.checksum:
             raise self._damaged("its checksum differs")
         try:
@@ -116,6 +119,7 @@ class Block:
         except ValueError as error:
             raise self._damaged(f"it can't be decoded: {error}") from error
         self._firsts = self._first_ids()
+        self._has_few_lists = self.columns.has_few_lists(_FEW_LISTS)
 
     def _first_ids(self) -> Sequence[int]:
         """The first id of each run."""
@@ -256,6 +260,12 @@ class Block:
             _length_of_last(beyond, self._data(runs[-1])) if beyond else 0,
         )
 
+    def whole_runs(self, runs: Sequence[int]) -> list[Stored]:
+        """Some of its runs, by their ascending numbers; for who asks a whole block many times."""
+        self._added_up()
+        count = sum(pick(self.columns.counts, runs))
+        return self.stored(Part(self.head, self.columns, runs, count, self.head.last))
+
     def single(self, selection: Selection | None, ids: Sequence[int]) -> list[Stored]:
         """Those of some messages that are there and selected, each an entry by itself.
 
@@ -342,12 +352,15 @@ class Block:
         if self._sums is None and len(runs) <= _FEW_SUMS:
             starts = [sum(sizes[:run]) for run in runs]
             return starts, list(map(add, starts, pick(sizes, runs)))
-        if self._sums is None:
-            self._sums = list(accumulate(sizes, initial=0))
-        sums = self._sums
+        sums = self._added_up()
         if isinstance(runs, range):
             return sums[runs.start : runs.stop], sums[runs.start + 1 : runs.stop + 1]
         return [sums[run] for run in runs], [sums[run + 1] for run in runs]
+
+    def _added_up(self) -> list[int]:
+        if self._sums is None:
+            self._sums = list(accumulate(self.columns.sizes, initial=0))
+        return self._sums
 
     def _fit(self, chosen: Sequence[int], limit: int, max_bytes: int) -> Sequence[int]:
         """The runs up to the one that reaches a bound."""
@@ -355,6 +368,8 @@ class Block:
         if limit < self.head.messages:
             reached = accumulate([body.counts[run] for run in chosen])
             chosen = chosen[: bisect_left(list(reached), limit) + 1]
+        if max_bytes >= MAX_ID:
+            return chosen
         if len(chosen) > _FEW_RUNS:
             longest = max(map(len, body.lists)) + HEAD_LENGTH
             if max_bytes >= self.head.size + self.head.messages * longest:
@@ -447,7 +462,7 @@ class Block:
         high = bisect_right(self._firsts, upto)
         if selection is None or low >= high:
             return range(low, high)
-        few = self.columns.has_few_lists(_FEW_LISTS)
+        few = self._has_few_lists
         wanted = self._find(selection, few)
         column = self.columns.run_lists
         many = len(wanted) > _FEW_SCANS
@@ -464,7 +479,9 @@ class Block:
         columns, lookups = self.columns, selection.lookups
         if lookups is None or few:
             return {number for number, each in enumerate(columns.lists) if selection.matches(each)}
-        postings = Postings(self._hashes, columns.posted, columns.postings, columns.text)
+        if self._postings is None:
+            self._postings = Postings(self._hashes, columns.posted, columns.postings, columns.text)
+        postings = self._postings
         found: set[int] = set()
         for wanted in lookups:
             numbers, unsure = postings.find(wanted)
@@ -473,6 +490,7 @@ class Block:
                 numbers = [number for number in numbers if selection.matches(lists[number])]
             found.update(numbers)
         columns.note_lists(postings.found)
+        postings.found.clear()
         return found
 
 

@@ -8,6 +8,7 @@ Sessions, polls and pages all read through a cursor, so all of them report gaps 
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 import attrs
@@ -132,6 +133,12 @@ class Cursor:
             return True  # everything kept was requested
         after = self.place if since.literal else since.after or 0
         return await history.recovered(selection, after, since.epoch)
+
+    def expecting(self, selection: Selection | None, upto: int) -> AbstractContextManager[None]:
+        """Say that the next piece will be read in this context; see `History.expecting`."""
+        if self.latest is not None:
+            return nullcontext()
+        return self._history.expecting(selection, self.place, upto)
 
     async def read(
         self,

@@ -9,6 +9,7 @@ its block store each time, since another process is writing.
 """
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -32,6 +33,7 @@ from mist.history.log_access import LogAccess
 from mist.history.log_maintenance import LogMaintenance
 from mist.history.log_metadata import LogMetadata
 from mist.history.numbering import ChannelPosition, channel_key
+from mist.history.page_walk import Found, Wanted, read_pages
 from mist.history.part import ColumnPage
 from mist.history.record import (
     KeyRecord,
@@ -158,7 +160,22 @@ class Log(History):
         pages = self._access.pages
         if not packed or selection is None or pages is None:
             return await read(upto, limit, max_bytes)
-        return await pages.read(read, selection, after, await self._bound(upto), limit, max_bytes)
+        bound = await self._bound(upto)
+        return await pages.read(read, self._walk, selection, after, bound, limit, max_bytes)
+
+    def expecting(
+        self, selection: Selection | None, after: int, upto: int
+    ) -> AbstractContextManager[None]:
+        pages = self._access.pages
+        if selection is None or pages is None:
+            return nullcontext()
+        return pages.expecting(selection, after, upto)
+
+    async def _walk(self, wanted: Sequence[Wanted], max_cost: int) -> list[Found]:
+        blocks = self._access.blocks
+        return await self._access.read(
+            lambda store: read_pages(store, blocks, wanted, max_cost), scan=True, long=True
+        )
 
     async def columns(
         self,

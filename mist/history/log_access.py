@@ -19,9 +19,9 @@ from mist.history.clock import Clock
 from mist.history.commits import Bulk, Commit, Mark, place_bulk
 from mist.history.layout import Head, Row
 from mist.history.log_metadata import LogMetadata
-from mist.history.page_cache import PageCache
 from mist.history.record import MAX_ID
 from mist.history.selection import Selection
+from mist.history.shared_pages import SharedPages
 
 __all__ = ["LogAccess"]
 
@@ -54,7 +54,7 @@ class LogAccess:
     def __init__(self, executor: Executor, metadata: LogMetadata, *, read_only: bool) -> None:
         self.metadata = metadata
         self.blocks = Blocks()
-        self.pages = None if read_only else PageCache()
+        self.pages = None if read_only else SharedPages()
         self.tag_lists = self.blocks.tag_lists
         self.clock = Clock(metadata.latest)
         self.write_lock = trio.Lock()

@@ -11,19 +11,17 @@ of these may match.
                 {room:7} behind 40, up to 60        it is read: one too many is kept
                 {room:9} behind 40, up to 240       it is read: some of these may match
 
-Only whole pages of little are kept, from the second time on that they are asked for, and for some
-seconds: a client that comes back alone leaves nothing behind. Whatever may remove or replace
+They are kept for some seconds; which are, `shared_pages` decides. Whatever may remove or replace
 messages has all pages forgotten.
 """
 
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final
 
 import attrs
-import trio
 
 from mist.history.layout import Row
 from mist.history.recent import Recent
@@ -31,23 +29,21 @@ from mist.history.record import Packed, Page, Stored
 from mist.history.selection import Selection
 from mist.message import TagSet
 
-__all__ = ["PageCache"]
+__all__ = ["PageCache", "PageKey", "cost_of"]
 
 _MAX_BYTES: Final = 4 * 1024 * 1024
-_MESSAGES: Final = 1_024  # of a page that is kept, at most
-_PAGE_COST: Final = 900  # bytes of one, and of a publication in it, beside its messages
-_ENTRY_COST: Final = 200  # of a run's objects, beside its wire
+_PAGE_COST: Final = 900  # bytes of one, beside its publications
+_STORED_COST: Final = 350  # of a publication, beside its runs
+_ENTRY_COST: Final = 160  # of a run's objects, beside its wire
 _TAG_COST: Final = 200  # bytes of one that is asked for, beside its text
 _LIST_COST: Final = 400  # of a tag list that is in this page only, beside its text
-_TAGS: Final = 8  # of a selection, at most
 _SECONDS: Final = 10.0  # for which a page is kept that nobody asks for
-_ASKED: Final = 4_096  # pages whose first reader is known
 
 _NEWEST_BYTES: Final = 512 * 1024  # of hashes; to search them for a tag takes up to 2 ms
 _JOINED: Final = 64  # blocks whose hashes are searched as one, but for the newest
 _CHUNK_COST: Final = 200  # bytes of what holds them
 
-_Key = tuple[frozenset[TagSet], int]
+PageKey = tuple[frozenset[TagSet], int]
 """The alternatives of a selection, and the id behind which the page begins."""
 
 
@@ -61,6 +57,7 @@ class _Kept(Packed):
         cost: bytes of all that, roughly.
         last: the highest id; 0 where there is none.
         known: up to this id, nothing else is selected.
+        complete: whether nothing was left when it was read.
         used: when it was asked for last.
     """
 
@@ -70,117 +67,75 @@ class _Kept(Packed):
     cost: int
     last: int
     known: int
+    complete: bool
     used: float
 
     def unpack(self) -> Iterator[Sequence[Stored]]:
         yield from self.steps
 
 
-@attrs.frozen(eq=False)
-class _ToBeKept(Packed):
-    """A page that is unpacked for its reader, and is kept once that has been done."""
-
-    _page: Page
-    _keep: Callable[[Sequence[Sequence[Stored]]], None]
-
-    @property
-    def count(self) -> int:
-        return self._page.count
-
-    def unpack(self) -> Iterator[Sequence[Stored]]:
-        steps = []
-        for step in self._page.unpack():
-            steps.append(step)
-            yield step
-        self._keep(steps)
-
-
-class PageCache(Recent[_Key, _Kept]):
+class PageCache(Recent[PageKey, _Kept]):
     """See the module. Used by one thread, that of the event loop.
 
     Args:
         max_bytes: of all pages that are kept, roughly.
         clock: seconds; monotonic.
+
+    Attributes:
+        version: another one whenever all pages were forgotten: what was read before is not to be
+            kept.
     """
 
-    __slots__ = ("_asked", "_clock", "_newest", "_version")
+    __slots__ = ("_clock", "_newest", "version")
 
     def __init__(
         self, max_bytes: int = _MAX_BYTES, clock: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__(max_bytes)
+        self.version = 0
         self._clock = clock
-        self._asked: dict[int, None] = {}  # hashes of keys, the oldest first
         self._newest = _Newest()
-        self._version = 0  # of what there was before that which is published now
 
-    def cost(self, key: _Key, value: _Kept) -> int:
+    def cost(self, key: PageKey, value: _Kept) -> int:
         """See `Recent`."""
         return value.cost
 
-    async def read(
-        self,
-        read: Callable[[int, int, int], Awaitable[Page]],
-        selection: Selection,
-        after: int,
-        upto: int,
-        limit: int,
-        max_bytes: int,
-    ) -> Page:
-        """The page that is asked for: the one that is kept, or as it is read now.
-
-        Args:
-            read: with `upto`, `limit` and `max_bytes`.
-            selection, after, upto, limit, max_bytes: see `History.read`. No id above `upto` was
-                given, or `appended` has been told of it.
-
-        Raises:
-            Exception: what `read` raises.
-        """
-        few = selection.lookups is not None and sum(map(len, selection.lookups)) <= _TAGS
-        if not few or after >= upto:
-            return await read(upto, limit, max_bytes)
-        known = self._look_up(selection, after, upto, limit, max_bytes)
-        if known is not None:
-            await trio.lowlevel.checkpoint()
-            return known
-        key = selection.alternatives, after
-        version = self._version
-        is_first = self._is_first(key)
-        page = await read(upto, limit, max_bytes)
-        if is_first or not page.complete or page.count > _MESSAGES:
-            return page
-
-        def keep(steps: Sequence[Sequence[Stored]]) -> None:
-            if version == self._version:
-                self._keep(key, steps, page.after)
-
-        return Page([], page.after, True, [_ToBeKept(page, keep)])
-
-    def _look_up(
+    def look_up(
         self, selection: Selection, after: int, upto: int, limit: int, max_bytes: int
     ) -> Page | None:
+        """The page that is asked for, where it is known.
+
+        Args:
+            selection, after, upto, limit, max_bytes: see `History.read`. No id above `upto` was
+                given, or `appended` has been told of it.
+        """
         kept = self.find((selection.alternatives, after))
         if kept is None or kept.count > limit or kept.size >= max_bytes or kept.last > upto:
             return None
-        if upto > kept.known:
+        if upto > kept.known and kept.complete:
             if self._newest.may_match(selection, kept.known):
                 return None
             kept.known = upto
         kept.used = self._clock()
-        return Page([], upto, True, (kept,) if kept.steps else ())
+        reached = min(kept.known, upto)
+        return Page([], reached, reached == upto, (kept,) if kept.steps else ())
 
-    def _is_first(self, key: _Key) -> bool:
-        """Whether nobody has asked for a page lately."""
-        hashed = hash(key)
-        if hashed in self._asked:
-            return False
-        self._asked[hashed] = None
-        if len(self._asked) > _ASKED:
-            del self._asked[next(iter(self._asked))]
-        return True
+    def keep(
+        self,
+        key: PageKey,
+        steps: Sequence[Sequence[Stored]],
+        known: int,
+        *,
+        complete: bool = True,
+    ) -> int:
+        """Keep a page, in the place of one that is kept. Returns its bytes, roughly.
 
-    def _keep(self, key: _Key, steps: Sequence[Sequence[Stored]], upto: int) -> None:
+        Args:
+            key: see there.
+            steps: its messages.
+            known: up to this id nothing else is selected.
+            complete: whether that was all there was to be read.
+        """
         now = self._clock()
         while self._kept:
             oldest = next(iter(self._kept))
@@ -191,12 +146,10 @@ class PageCache(Recent[_Key, _Kept]):
         last = every[-1].firsts[-1] + every[-1].entries[-1][2] - 1 if every else 0
         count, size = (sum([getattr(each, name) for each in every]) for name in ("count", "size"))
         self.remove(key)
-        cost = (
-            size
-            + _objects_of(every)
-            + sum([_TAG_COST + len(tag) for tags in key[0] for tag in tags])
-        )
-        self.add(key, _Kept(steps if every else (), count, size, cost, last, upto, now))
+        tags = sum([_TAG_COST + len(tag) for tags in key[0] for tag in tags])
+        cost = _PAGE_COST + tags + cost_of(every, set())
+        self.add(key, _Kept(steps if every else (), count, size, cost, last, known, complete, now))
+        return cost
 
     def appended(self, rows: Iterable[Row]) -> None:
         """Note blocks that were appended, behind all that there was."""
@@ -204,20 +157,27 @@ class PageCache(Recent[_Key, _Kept]):
 
     def clear(self) -> None:
         """Forget all pages, since messages were removed or replaced, or may have been."""
-        self._version += 1
+        self.version += 1
         self._newest = _Newest()
         for key in list(self._kept):
             self.remove(key)
 
 
-def _objects_of(every: Sequence[Stored]) -> int:
-    """Bytes of a page's objects, roughly; of its tag lists as if nobody else had them."""
+def cost_of(every: Sequence[Stored], seen: set[int]) -> int:
+    """Bytes that publications take in a page, roughly; their tag lists as if nobody else had them.
+
+    Args:
+        seen: `id` of each tag list that was counted, to which those of these are added.
+    """
     entries = [entry for stored in every for entry in stored.entries]
     lists = {id(tag_list): len(tag_list.canonical) for tag_list, _, _ in entries}
+    new = lists.keys() - seen
+    seen |= new
     return (
-        _PAGE_COST * (1 + len(every))
+        _STORED_COST * len(every)
         + _ENTRY_COST * len(entries)
-        + sum(_LIST_COST + 4 * size for size in lists.values())
+        + sum([stored.size for stored in every])
+        + sum([_LIST_COST + 4 * lists[each] for each in new])
     )
 
 

@@ -120,7 +120,8 @@ class Columns:
 
     def note_lists(self, lists: Mapping[int, bytes]) -> None:
         """Have some lists returned by `lists_of` without the work that `lists` takes."""
-        self._lists_read.update(lists)
+        if self._lists is None:
+            self._lists_read.update(lists)
 
     def lists_of(self, numbers: Iterable[int]) -> Mapping[int, bytes] | Sequence[bytes]:
         """What has the lists with these numbers, by them."""

@@ -283,7 +283,7 @@ class Recovery(Replayer):
             after = step[-1].firsts[-1] + step[-1].entries[-1][2] - 1
             return True
 
-        async with self._sequencer.pages:
+        async with self._page(cursor, selection, upto):
             most = min(_PAGE, outbox.replay_bytes)
             piece = await cursor.read(selection, upto, max_bytes=most, packed=True)
             if subscriptions.version != version:

@@ -7,7 +7,8 @@ Refused: to unpack them in that thread, too. It can't go on while the event loop
 has to wait for it after each of its system calls.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 
 import trio
 
@@ -106,7 +107,7 @@ class Replayer:
             queued += self._queue(step, owed=False)
             return True
 
-        async with self._sequencer.pages:
+        async with self._page(cursor, selection, upto):
             piece = await cursor.read(
                 selection, upto, limit=most, max_bytes=self._outbox.replay_bytes, packed=True
             )
@@ -149,11 +150,20 @@ class Replayer:
 
         cursor = Cursor(self._sequencer.history, after)
         while cursor.place < upto and not enough():
-            async with self._sequencer.pages:
+            async with self._page(cursor, selection, upto):
                 piece = await cursor.read(selection, upto, packed=True)
                 await self._unpack(piece.page, take)
             cursor.take(piece)
             await trio.lowlevel.checkpoint()
+
+    @asynccontextmanager
+    async def _page(
+        self, cursor: Cursor, selection: Selection | None, upto: int
+    ) -> AsyncIterator[None]:
+        """Wait until a page may be read and kept; who has theirs before reads for others, too."""
+        with cursor.expecting(selection, upto):
+            async with self._sequencer.pages:
+                yield
 
     async def _unpack(self, page: Page, take: Callable[[Sequence[Stored]], bool]) -> bool:
         """Have a page's messages taken, a step at a time, in turns.

@@ -2,7 +2,7 @@
 
 import math
 import tempfile
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import attrs
 import pytest
@@ -17,9 +17,11 @@ from mist.history import (
     compaction,
     encoding,
     layout,
+    page_walk,
     pieces,
     replay,
     retention_plan,
+    shared_pages,
 )
 from mist.history.clock import Clock
 from mist.history.layout import MICROSECONDS
@@ -162,6 +164,13 @@ def small_numbers():
         patch.setattr(layout, "PIECE", 7)
         patch.setattr(pieces, "PIECE", 7)
         patch.setattr(rows, "_SMALL", 0)
+        patch.setattr(page_walk, "_MAX_BLOCKS", 3)
+        patch.setattr(page_walk, "_FEW", 1)
+        patch.setattr(page_walk, "_STEP", 2)
+        for each in (page_walk, shared_pages):
+            patch.setattr(each, "PAGE_MESSAGES", 4)
+        patch.setattr(shared_pages, "_ALONE", 1e9)
+        patch.setattr(shared_pages, "_WALKED", 0.0)
         yield
 
 
@@ -216,6 +225,23 @@ async def check_again(history, model, selection):
             assert all(message.data == str(message.id).encode() for message in found)
 
 
+async def check_together(history, model, selection):
+    """Several wait at once, so that pages are read for all of them."""
+    wanted = [(frozenset({each}), after) for each in TAGS for after in (0, 2, model.newest // 2)]
+    wanted += [(each, 1) for each in selection or ()]
+    with ExitStack() as stack:
+        for tags, after in wanted:
+            stack.enter_context(history.expecting(chosen({tags}), after, model.newest))
+        for tags, after in wanted:
+            found = await read_all(
+                history, chosen({tags}), after=after, upto=model.newest, packed=True
+            )
+            assert [message.id for message in found] == [
+                each for each in model.matching({tags}) if after < each <= model.newest
+            ]
+            assert all(message.data == str(message.id).encode() for message in found)
+
+
 async def scenario(url, plan, selection):
     model = Model()
     history = await open_history(url)
@@ -242,6 +268,7 @@ async def scenario(url, plan, selection):
             statistics = await history.statistics()
             assert statistics.messages == len(model.kept)
             await check_again(history, model, selection)
+            await check_together(history, model, selection)
         for after in {0, model.newest // 2, model.newest}:
             await check(history, model, selection, after)
         assert await history.verify() == []

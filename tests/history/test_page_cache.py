@@ -12,7 +12,8 @@ from mist.history.block import Block, TagLists
 from mist.history.erasure import Erasure
 from mist.history.log import Log
 from mist.history.opening import open_history
-from mist.history.page_cache import PageCache
+from mist.history.page_walk import Found
+from mist.history.shared_pages import SharedPages
 from tests.history.messages import block_of, ids, one, publication, run, select, some, texts
 
 
@@ -241,14 +242,18 @@ def stored(size: int) -> Stored:
     return found
 
 
-async def take(cache: PageCache, source: Source, after: int = 0) -> None:
-    page = await cache.read(source, select("a"), after, 100, 1_000, 1 << 20)
+async def no_walk(wanted: object, max_cost: int) -> list[Found]:
+    raise AssertionError("nobody waits")
+
+
+async def take(cache: SharedPages, source: Source, after: int = 0) -> None:
+    page = await cache.read(source, no_walk, select("a"), after, 100, 1_000, 1 << 20)
     assert list(page.unpack())
 
 
 async def test_what_nobody_asks_for_is_forgotten() -> None:
     clock = Clock()
-    cache, source = PageCache(clock=clock), Source(stored(5))
+    cache, source = SharedPages(clock=clock), Source(stored(5))
     for after in (0, 1):
         for _ in range(2):
             await take(cache, source, after)
@@ -265,7 +270,7 @@ async def test_what_nobody_asks_for_is_forgotten() -> None:
 
 
 async def test_no_more_is_kept_than_was_said() -> None:
-    cache, source = PageCache(max_bytes=100_000), Source(stored(9_000))
+    cache, source = SharedPages(max_bytes=100_000), Source(stored(9_000))
     for after in range(50):
         for _ in range(2):
             await take(cache, source, after)
@@ -292,7 +297,7 @@ def stored_together(count: int) -> Stored:
 async def test_no_more_memory_is_taken_than_was_said(
     page: Callable[[], list[Stored]],
 ) -> None:
-    cache = PageCache(max_bytes=200_000)
+    cache = SharedPages(max_bytes=200_000)
     gc.collect()
     tracemalloc.start()
     try:
@@ -311,7 +316,7 @@ async def test_no_more_memory_is_taken_than_was_said(
 
 
 async def test_the_tags_of_so_many_blocks_are_known_that_they_take_little() -> None:
-    cache, source = PageCache(), Source(stored(5))
+    cache, source = SharedPages(), Source(stored(5))
     row = attrs.evolve(block_of([one("b")]), hashes=b"none" * 4_000)
     rows = [
         attrs.evolve(row, head=attrs.evolve(row.head, first=n, last=n)) for n in range(101, 201)
@@ -322,7 +327,7 @@ async def test_the_tags_of_so_many_blocks_are_known_that_they_take_little() -> N
 
     async def asked_again() -> int:
         before = source.reads
-        page = await cache.read(source, select("a"), 0, 200, 1_000, 1 << 20)
+        page = await cache.read(source, no_walk, select("a"), 0, 200, 1_000, 1 << 20)
         assert page.count == 1
         return source.reads - before
 
@@ -331,5 +336,5 @@ async def test_the_tags_of_so_many_blocks_are_known_that_they_take_little() -> N
         await take(cache, source, 1)
     cache.appended(rows[20:])  # a megabyte and a half
     before = source.reads
-    await cache.read(source, select("a"), 1, 200, 1_000, 1 << 20)
+    await cache.read(source, no_walk, select("a"), 1, 200, 1_000, 1 << 20)
     assert source.reads == before + 1

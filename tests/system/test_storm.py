@@ -200,7 +200,10 @@ def test_clients_that_come_back_at_once_miss_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_five_thousand_clients_that_come_back_at_once_are_live_in_time(tmp_path: Path) -> None:
-    for last, ratio in weather(tmp_path, Size(5_000, 2, 100, 50, QUIET)):
+@pytest.mark.parametrize("rooms", [100, 1_667], ids=["shared rooms", "a room for three"])
+def test_five_thousand_clients_that_come_back_at_once_are_live_in_time(
+    tmp_path: Path, rooms: int
+) -> None:
+    for last, ratio in weather(tmp_path, Size(5_000, 2, rooms, 50, QUIET)):
         assert last <= LIVE
         assert ratio <= RATIO

@@ -1,0 +1,264 @@
+"""One walk over the blocks for many readers that wait, each for its page.
+
+Thousands of clients that come back at once, each to a room of its own, would each have all blocks
+searched that were written meanwhile, and each block would be read as often. Here each is read once,
+and its tags are looked up among those that anybody waits for:
+
+    wanted      {room:7} behind 40   {room:9} behind 52   {room:9, urgent} behind 45
+    block       41 to 60: room:3, room:9, urgent, ...     those two that want room:9 are asked
+    block       61 to 80: room:3, room:4, ...             nobody is
+
+A page that ends before all was read is a page as any other: its reader asks for the next one.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import Final
+
+import attrs
+
+from mist.errors import HistoryDamaged
+from mist.history.block import Block, PackedPart
+from mist.history.block_cache import Blocks
+from mist.history.block_store import BlockStore
+from mist.history.columns import INDEXES, unpack_all
+from mist.history.layout import Row
+from mist.history.page_cache import cost_of
+from mist.history.part import pick
+from mist.history.record import Stored
+from mist.history.selection import Selection
+
+__all__ = ["PAGE_BYTES", "PAGE_MESSAGES", "Found", "Wanted", "read_pages"]
+
+# Read in one walk at most, so that it holds the thread that reads no longer than some 50 ms.
+_MAX_BLOCKS: Final = 128
+_MAX_BYTES: Final = 8 * 1024 * 1024
+
+_FEW: Final = 8  # readers, up to which each searches a block by itself
+
+# Of a page. The one that reaches either is the last in it.
+PAGE_MESSAGES: Final = 1_024
+PAGE_BYTES: Final = 64 * 1024
+_STEP: Final = 256  # messages that are taken at a time, unless a run has more
+
+
+@attrs.frozen
+class Wanted:
+    """What a reader asks for: what is selected behind an id, up to another."""
+
+    selection: Selection
+    after: int
+    upto: int
+
+
+@attrs.define(eq=False)
+class Found:
+    """What was found of it.
+
+    Attributes:
+        wanted: by whom.
+        stored: the messages, by ascending ids.
+        count, size: how many, and bytes of their wires.
+        reached: up to this id nothing is missing; no higher than `wanted.after` where the walk
+            ended before it.
+        is_full: whether nothing more is taken.
+    """
+
+    wanted: Wanted
+    stored: list[Stored] = attrs.field(factory=list)
+    count: int = 0
+    size: int = 0
+    reached: int = 0
+    is_full: bool = False
+    _lists: set[int] = attrs.field(factory=set)  # see `cost_of`
+
+    def take(self, block: Block, runs: "_Runs | None") -> int:
+        """Take what is selected of a block, as far as there is room. Returns what it costs.
+
+        Args:
+            runs: of the block; None where it is asked by few.
+        """
+        wanted, head = self.wanted, block.head
+        last = head.last
+        chosen = None
+        if runs is not None and wanted.after < head.start and last <= wanted.upto:
+            chosen = runs.of(wanted.selection)
+        if chosen is not None and self._has_room(block, chosen):
+            stored = block.whole_runs(chosen) if chosen else []
+        else:
+            part = block.part(
+                *(wanted.selection, wanted.after, wanted.upto),
+                *(PAGE_MESSAGES - self.count, PAGE_BYTES - self.size),
+            )
+            if part is None:
+                return 0
+            last = part.last
+            stored = [each for step in PackedPart(block, part).unpack() for each in step]
+        self.stored += stored
+        self.count += sum([each.count for each in stored])
+        self.size += sum([each.size for each in stored])
+        if self.count >= PAGE_MESSAGES or self.size >= PAGE_BYTES:
+            self.end(last)
+        return cost_of(stored, self._lists)
+
+    def end(self, place: int) -> None:
+        """Take nothing behind an id."""
+        self.reached = min(place, self.wanted.upto)
+        self.is_full = True
+
+    def _has_room(self, block: Block, runs: Sequence[int]) -> bool:
+        """Whether runs fit a page, and are few enough for a step."""
+        columns = block.columns
+        return (
+            len(runs) <= _STEP
+            and sum(pick(columns.counts, runs)) <= min(PAGE_MESSAGES - self.count, _STEP)
+            and sum(pick(columns.sizes, runs)) <= PAGE_BYTES - self.size
+        )
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left up to the bound."""
+        return self.reached == self.wanted.upto
+
+    def steps(self) -> Iterator[Sequence[Stored]]:
+        """The messages, as many at a time as are unpacked in a step."""
+        step: list[Stored] = []
+        room = _STEP
+        for each in self.stored:
+            if step and each.count > room:
+                yield step
+                step, room = [], _STEP
+            step.append(each)
+            room -= each.count
+        if step:
+            yield step
+
+
+def read_pages(
+    store: BlockStore, blocks: Blocks, wanted: Sequence[Wanted], max_cost: int
+) -> list[Found]:
+    """Pages for some readers. Damage ends all of them before it: who reads on alone is told of it.
+
+    Args:
+        wanted: at least one; of each, `selection.lookups` is there.
+        max_cost: of all pages together, with which the walk ends; see `cost_of`.
+    """
+    found = [Found(each) for each in wanted]
+    after = place = min(each.after for each in wanted)
+    upto = max(each.upto for each in wanted)
+    readers = _Readers(found)
+    cost = read = 0
+    try:
+        with store.snapshot(), closing(store.ascend(after, upto, None)) as rows:
+            for looked_at, row in enumerate(rows, 1):
+                asking = readers.asking(row)
+                if asking:
+                    block = blocks.decode(row)
+                    runs = _Runs(block, readers.tags) if len(asking) > _FEW else None
+                    for each in asking:
+                        if cost < max_cost:
+                            cost += each.take(block, runs)
+                        else:
+                            each.end(place)
+                        if each.is_full:
+                            readers.remove(each)
+                place = min(row.head.last, upto)
+                read += row.head.size
+                if looked_at == _MAX_BLOCKS or read >= _MAX_BYTES or cost >= max_cost:
+                    break
+            else:
+                place = upto
+    except HistoryDamaged:
+        pass
+    for each in readers:
+        each.end(place)
+    return found
+
+
+class _Runs:
+    """The runs of a block by the tags that somebody looks for: all of them found in one go.
+
+    Args:
+        tags: for each alternative of each reader, one of its tags.
+    """
+
+    def __init__(self, block: Block, tags: set[bytes]) -> None:
+        columns = block.columns
+        self._columns = columns
+        self._runs: defaultdict[bytes, list[int]] = defaultdict(list)
+        # What is derived of tags stands in no list.
+        self._usable = not columns.posted and columns.posted is not None
+        if not self._usable:
+            return
+        found: dict[int, Collection[bytes]]
+        if b"," in columns.text:
+            found = {
+                number: common
+                for number, canonical in enumerate(columns.lists)
+                if (common := tags.intersection(canonical.split(b",")))
+            }
+        else:
+            found = {number: (tag,) for number, tag in enumerate(columns.lists) if tag in tags}
+        for run, number in enumerate(columns.run_lists):
+            for tag in found.get(number, ()):
+                self._runs[tag].append(run)
+
+    def of(self, selection: Selection) -> Sequence[int] | None:
+        """Those that are selected, by their numbers; None where that is to be found elsewhere."""
+        if not self._usable or selection.lookups is None:
+            return None
+        chosen: set[int] = set()
+        for lookup in selection.lookups:
+            runs = self._runs.get(next(iter(lookup.values())), ())
+            if len(lookup) == 1:
+                chosen.update(runs)
+            else:
+                lists, numbers = self._columns.lists, self._columns.run_lists
+                chosen.update([run for run in runs if selection.matches(lists[numbers[run]])])
+        return sorted(chosen)
+
+
+class _Readers:
+    """Readers by what they look for.
+
+    Attributes:
+        tags: for each alternative of each of them, its first.
+    """
+
+    def __init__(self, found: Iterable[Found]) -> None:
+        self._by_hash: defaultdict[int, list[Found]] = defaultdict(list)
+        self._active = dict.fromkeys(found)
+        self.tags: set[bytes] = set()
+        for each in self._active:
+            assert each.wanted.selection.lookups is not None
+            for lookup in each.wanted.selection.lookups:
+                first, tag = next(iter(lookup.items()))
+                self._by_hash[first].append(each)
+                self.tags.add(tag)
+
+    def asking(self, row: Row) -> Collection[Found]:
+        """Those for whom something may be in a block."""
+        there = self._by_hash.keys() & unpack_all(INDEXES, row.hashes)
+        first, last = row.head.first, row.head.last
+        return dict.fromkeys(
+            [
+                each
+                for hash_ in there
+                for each in self._by_hash[hash_]
+                if each.wanted.after < last and first <= each.wanted.upto
+            ]
+        )
+
+    def remove(self, found: Found) -> None:
+        """Forget a reader whose page is full."""
+        del self._active[found]
+        assert found.wanted.selection.lookups is not None
+        for lookup in found.wanted.selection.lookups:
+            hash_ = next(iter(lookup))
+            self._by_hash[hash_].remove(found)
+            if not self._by_hash[hash_]:
+                del self._by_hash[hash_]
+
+    def __iter__(self) -> Iterator[Found]:
+        return iter(self._active)

@@ -1,0 +1,338 @@
+"""Pages for many readers that wait: found together, and the same as each would find alone."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mist.errors import HistoryDamaged
+from mist.history import History, Selection, page_walk
+from mist.history.block_cache import Blocks
+from mist.history.block_store import State
+from mist.history.erasure import Erasure
+from mist.history.layout import Row
+from mist.history.log import Log
+from mist.history.memory import MemoryBlockStore
+from mist.history.opening import open_history
+from mist.history.page_walk import PAGE_BYTES, PAGE_MESSAGES, Found, Wanted, read_pages
+from mist.history.replay import read_page
+from tests.history.messages import block_of, ids, one, publication, run, select, some
+
+PLENTY = 1 << 30
+
+
+class Calls:
+    """What a log reads: a page for one reader, or a walk for so many."""
+
+    def __init__(self) -> None:
+        self.alone = 0
+        self.walks: list[int] = []
+
+
+@pytest.fixture
+def calls(history: History, monkeypatch: pytest.MonkeyPatch) -> Calls:
+    assert isinstance(history, Log)
+    calls, page, walk = Calls(), history._page, history._walk
+
+    async def read_alone(*arguments):
+        calls.alone += 1
+        return await page(*arguments)
+
+    async def read_together(wanted: Sequence[Wanted], max_cost: int) -> list[Found]:
+        calls.walks.append(len(wanted))
+        return await walk(wanted, max_cost)
+
+    monkeypatch.setattr(history, "_page", read_alone)
+    monkeypatch.setattr(history, "_walk", read_together)
+    return calls
+
+
+@contextmanager
+def waiting(history: History, *each: tuple[Selection, int, int]) -> Iterator[None]:
+    """Some wait, each for what is selected behind an id, up to another."""
+    with ExitStack() as stack:
+        for selection, after, upto in each:
+            stack.enter_context(history.expecting(selection, after, upto))
+        yield
+
+
+async def page_of(history: History, selection: Selection, after: int, upto: int):
+    return await history.read(selection, after=after, upto=upto, packed=True)
+
+
+async def test_who_waits_is_served_by_one_walk(history: History, calls: Calls) -> None:
+    await history.append([one(f"room-{n % 50}") for n in range(500)])
+    rooms = [(select(f"room-{n}"), n, 500) for n in range(50)]
+    with waiting(history, *rooms):
+        for n, room in enumerate(rooms):
+            page = await page_of(history, *room)
+            assert ids(page.messages()) == list(range(n + 1, 501, 50))
+            assert (page.after, page.complete) == (500, True)
+    assert calls.walks == [50]
+    assert calls.alone == 0
+
+
+async def test_who_waits_no_more_is_read_for_by_nobody(history: History, calls: Calls) -> None:
+    await history.append([one("a"), one("b")])
+    with waiting(history, (select("a"), 0, 2)):
+        pass
+    assert ids((await page_of(history, select("b"), 0, 2)).messages()) == [2]
+    assert calls.walks == []
+
+
+async def test_what_comes_meanwhile_is_not_on_the_page(history: History, calls: Calls) -> None:
+    await history.append([one("a"), one("b")])
+    with waiting(history, (select("a"), 0, 2), (select("b"), 0, 2)):
+        assert ids((await page_of(history, select("a"), 0, 2)).messages()) == [1]
+        await history.append([one("b")])
+        page = await page_of(history, select("b"), 0, 2)
+        assert (ids(page.messages()), page.complete) == ([2], True)
+        assert calls.walks == [2]
+        assert ids((await page_of(history, select("b"), 0, 3)).messages()) == [2, 3]
+
+
+async def test_what_was_erased_meanwhile_is_on_no_page(history: History, calls: Calls) -> None:
+    await history.append([one("a"), one("b,x"), one("b")])
+    with waiting(history, (select("a"), 0, 3), (select("b"), 0, 3)):
+        assert ids((await page_of(history, select("a"), 0, 3)).messages()) == [1]
+        await history.erase(Erasure(frozenset({"x"})))
+        assert ids((await page_of(history, select("b"), 0, 3)).messages()) == [3]
+    assert calls.walks == [2, 2]
+
+
+async def test_a_walk_that_is_overtaken_by_an_erasure_is_made_in_vain(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await history.append([one("a,x"), one("b,x"), one("b"), one("a")])
+    assert isinstance(history, Log)
+    walk = history._walk
+
+    async def overtaken(wanted: Sequence[Wanted], max_cost: int) -> list[Found]:
+        found = await walk(wanted, max_cost)
+        await history.erase(Erasure(frozenset({"x"})))
+        return found
+
+    monkeypatch.setattr(history, "_walk", overtaken)
+    with waiting(history, (select("a"), 0, 4), (select("b"), 0, 4)):
+        assert ids((await page_of(history, select("a"), 0, 4)).messages()) == [4]
+        assert ids((await page_of(history, select("b"), 0, 4)).messages()) == [3]
+
+
+async def test_two_who_wait_before_a_long_log_are_read_for_alone(
+    history: History, calls: Calls
+) -> None:
+    for _ in range(20):
+        await history.append([some("b", 1_000), one("a")])
+    rooms = [(select("a"), 0, 20_020), (select("c"), 0, 20_020)]
+    with waiting(history, *rooms):
+        assert len(list((await page_of(history, *rooms[0])).messages())) == 20
+        assert not list((await page_of(history, *rooms[1])).messages())
+    assert calls.walks == []
+    assert calls.alone == 2
+
+
+async def test_who_is_far_behind_is_left_to_itself(history: History, calls: Calls) -> None:
+    await history.append([one(f"room-{n % 10}") for n in range(1_000)])
+    rooms = [(select(f"room-{n}"), 900, 1_000) for n in range(10)]
+    with waiting(history, (select("room-3"), 700, 1_000), *rooms):
+        await page_of(history, *rooms[0])
+    assert calls.walks == [10]
+
+
+async def test_pages_for_who_waits_are_not_lost_to_those_for_who_comes_later(
+    history: History, calls: Calls
+) -> None:
+    """Of pages that together take more than is kept, none is found in vain."""
+    for _ in range(100):
+        await history.append([one(f"room-{n}", "x" * 50) for n in range(300)])
+    upto = 30_000
+    # What a page takes is not known before some are found.
+    before = [(select(f"room-{n}"), 1_000, upto) for n in range(20)]
+    with waiting(history, *before):
+        await page_of(history, *before[0])
+    # In turns from the beginning and from far behind it: these are not found by the same walk.
+    rooms = [(select(f"room-{n}"), n % 2 * 19_800, upto) for n in range(300)]
+    with waiting(history, *rooms):
+        for n, (selection, begin, _) in enumerate(rooms):
+            found, after = [], begin
+            while after < upto:
+                page = await page_of(history, selection, after, upto)
+                found += ids(page.messages())
+                after = page.after
+            assert found == list(range(begin + n + 1, upto + 1, 300))
+    assert sum(calls.walks) < 500
+
+
+@pytest.mark.parametrize("limits", [{"limit": 1_000}, {"max_bytes": PAGE_BYTES}])
+async def test_a_smaller_page_is_read_alone(
+    history: History, calls: Calls, limits: dict[str, int]
+) -> None:
+    await history.append([some("a", 2_000), some("b", 2_000)])
+    with waiting(history, (select("a"), 0, 4_000), (select("b"), 0, 4_000)):
+        page = await history.read(select("a"), upto=4_000, packed=True, **limits)
+        assert 500 < page.count <= 2_000
+    assert calls.walks == []
+
+
+async def test_many_alternatives_are_read_alone(history: History, calls: Calls) -> None:
+    await history.append([one("t1"), one("a")])
+    wanted = select(*(f"t{n}" for n in range(9)))
+    with waiting(history, (wanted, 0, 2), (select("a"), 0, 2)):
+        assert ids((await page_of(history, wanted, 0, 2)).messages()) == [1]
+        assert ids((await page_of(history, select("a"), 0, 2)).messages()) == [2]
+    assert calls.walks == []
+
+
+async def test_of_another_process_s_log_nothing_is_expected(tmp_path) -> None:
+    url = f"sqlite:///{tmp_path}/history.db"
+    async with await open_history(url) as writer:
+        await writer.append([one("a")])
+        async with await open_history(url, read_only=True) as reader:
+            with reader.expecting(select("a"), 0, 1), reader.expecting(None, 0, 1):
+                assert ids((await page_of(reader, select("a"), 0, 1)).messages()) == [1]
+
+
+# walks by themselves
+
+
+def store_of(*blocks: Sequence) -> tuple[MemoryBlockStore, int]:
+    """A store with blocks of these publications; and the newest id."""
+    store, newest = MemoryBlockStore(State("e")), 0
+    for publications in blocks:
+        row = block_of(publications, newest + 1)
+        store.append([row])
+        newest = row.head.last
+    return store, newest
+
+
+def texts(found: Found) -> list[bytes]:
+    return [message.data for stored in found.stored for message in stored.messages()]
+
+
+def test_a_page_is_full_with_so_many_messages_and_the_next_goes_on() -> None:
+    store, newest = store_of(*[[some("a", 400), one("b", str(n))] for n in range(6)])
+    wanted = [Wanted(select("a"), 0, newest), Wanted(select("b"), 0, newest)]
+    full, other = read_pages(store, Blocks(), wanted, PLENTY)
+    assert (full.count, full.complete, full.reached) == (PAGE_MESSAGES, False, 1_026)
+    assert (other.count, other.complete) == (6, True)
+    (rest,) = read_pages(store, Blocks(), [Wanted(select("a"), full.reached, newest)], PLENTY)
+    both = texts(full) + texts(rest)
+    assert both == [b"%d" % (n % 400) for n in range(PAGE_MESSAGES + rest.count)]
+
+
+def test_a_page_is_full_with_so_many_bytes() -> None:
+    store, newest = store_of(*[[one("a", "x" * 10_000)] * 3 for _ in range(20)])
+    (found,) = read_pages(store, Blocks(), [Wanted(select("a"), 0, newest)], PLENTY)
+    assert PAGE_BYTES <= found.size < PAGE_BYTES + 20_000
+    assert found.reached == found.count < newest
+
+
+def test_a_step_is_short() -> None:
+    rows = [publication(run("a", "x"), run("b", "y")) for _ in range(900)]
+    store, newest = store_of(rows, [some("a", 10)])
+    (found,) = read_pages(store, Blocks(), [Wanted(select("a"), 0, newest)], PLENTY)
+    sizes = [sum(each.count for each in step) for step in found.steps()]
+    assert sum(sizes) == 910
+    assert max(sizes) <= 256
+
+
+def test_all_end_where_it_costs_enough() -> None:
+    store, newest = store_of(*[[one("a", "x" * 1_000), one("b")] for _ in range(20)])
+    wanted = [Wanted(select("a"), 0, newest), Wanted(select("b"), 0, newest)]
+    for found in read_pages(store, Blocks(), wanted, 10_000):
+        assert not found.complete
+        assert 4 <= found.reached < 20
+        assert found.count == found.reached // 2
+
+
+def test_who_begins_behind_the_end_of_a_walk_got_no_page() -> None:
+    store, newest = store_of(*[[one("a", "x" * 1_000), one("b")] for _ in range(20)])
+    wanted = [Wanted(select("a"), 0, newest), Wanted(select("b"), 35, newest)]
+    _, late = read_pages(store, Blocks(), wanted, 10_000)
+    assert late.reached < 35
+    assert not late.stored
+
+
+def test_however_many_want_a_block_no_more_is_found_than_may_be() -> None:
+    store, newest = store_of([one("a")], [some("a", 500)], [one("b")])
+    wanted = [Wanted(select("a"), 0, newest) for _ in range(50)]
+    pages = read_pages(store, Blocks(), wanted, 100_000)
+    full = [found for found in pages if found.reached == 501]
+    assert len(full) in range(1, 10)
+    for found in pages:
+        assert found.reached in (1, 501)
+        assert found.count == found.reached
+
+
+class Damaged(MemoryBlockStore):
+    """A store whose third block can't be read."""
+
+    def ascend(self, after, upto, selection) -> Iterator[Row]:
+        for number, row in enumerate(super().ascend(after, upto, selection)):
+            if number == 2:
+                raise HistoryDamaged(row.head.first, "it is gone", row.head.last)
+            yield row
+
+
+def test_damage_ends_a_walk_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, newest = store_of(*[[one("a"), one("b")] for _ in range(5)])
+    monkeypatch.setattr(store, "__class__", Damaged)
+    for found in read_pages(
+        store, Blocks(), [Wanted(select(tag), 0, newest) for tag in "ab"], PLENTY
+    ):
+        assert (found.count, found.reached, found.complete) == (2, 4, False)
+
+
+# against pages that are read alone
+
+tags = st.sampled_from(["a", "b", "c", "aa", "/x/y", "/x/z", "/x", ".k.l"])
+tag_lists = st.sets(tags, min_size=1, max_size=3).map(lambda some: ",".join(sorted(some)))
+publications = st.lists(st.tuples(tag_lists, st.integers(1, 4)), min_size=1, max_size=4)
+asked = st.sampled_from(["a", "b", "c", "aa", "/x", "/x/*", "/x/#", ".k.l", ".k.>", "q"])
+alternatives = st.frozensets(st.frozensets(asked, min_size=1, max_size=2), min_size=1, max_size=3)
+readers = st.lists(
+    st.tuples(alternatives, st.integers(0, 40), st.integers(0, 60)), min_size=1, max_size=12
+)
+
+
+@given(st.lists(publications, min_size=1, max_size=8), readers, st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_each_page_is_what_its_reader_finds_alone(blocks, readers, small) -> None:
+    numbers = iter(range(10_000))
+    store, newest = store_of(
+        *[
+            [publication(run(each, *(str(next(numbers)) for _ in range(count))))]
+            for rows in blocks
+            for each, count in rows
+        ]
+    )
+    wanted = [
+        Wanted(selection, after, min(upto, newest))
+        for chosen, after, upto in readers
+        if (selection := Selection.asked(chosen)) is not None
+        and selection.lookups is not None
+        and after < min(upto, newest)
+    ]
+    if not wanted:
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page_walk, "_FEW", 1)
+        if small:
+            patch.setattr(page_walk, "PAGE_MESSAGES", 3)
+            patch.setattr(page_walk, "_MAX_BLOCKS", 4)
+        pages = read_pages(store, Blocks(), wanted, PLENTY)
+    for found in pages:
+        each = found.wanted
+        if found.reached <= each.after:
+            assert not found.stored
+            continue
+        alone = read_page(
+            *(store, Blocks(), each.selection, each.after, found.reached, PLENTY, PLENTY)
+        )
+        assert texts(found) == [message.data for message in alone.messages()]
+        assert found.count == alone.count
+        assert [id_ for stored in found.stored for id_ in stored.firsts] == [
+            id_ for stored in alone.stored for id_ in stored.firsts
+        ]
