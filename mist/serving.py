@@ -14,7 +14,7 @@ import attrs
 import structlog
 import trio
 
-from mist import collector
+from mist import allocator, collector
 from mist.backup import DESCRIBE, EXPORT_TOKENS
 from mist.broker.projection import COMPILED
 from mist.config import Config
@@ -53,6 +53,7 @@ async def serve(
     notifier, passed = Notifier.of(os.environ), PassedSockets.of(os.environ)
     async with open_server(config, passed) as server, trio.open_nursery() as nursery:
         nursery.start_soon(collector.keep_small)
+        nursery.start_soon(allocator.keep_trimmed)
         wanted = _ENDING if read_config is None else (*_ENDING, signal.SIGHUP)
         with trio.open_signal_receiver(*wanted) as signals:
             process = _Process(server, notifier, read_config, nursery)

@@ -79,3 +79,37 @@ def test_memory_for_large_copies_is_not_given_back_each_time(
         command, check=True, env=environment(**variables), capture_output=True, text=True
     )
     assert (int(done.stdout) < 1_000) is few  # pages; 40 MB are 10,000
+
+
+HOLES = """
+import os, sys, trio, trio.testing
+from mist import allocator
+from mist.bench.process import resident_bytes
+allocator.settle()
+kept = [b"x" * int(sys.argv[1]) for _ in range(int(sys.argv[2]))]
+del kept[:-1:2]
+async def main():
+    before = resident_bytes(os.getpid())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(allocator.keep_trimmed)
+        await trio.sleep(250)
+        assert resident_bytes(os.getpid()) > before - 1_000_000
+        await trio.sleep(100)
+        nursery.cancel_scope.cancel()
+    print(before - resident_bytes(os.getpid()))
+trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+"""
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "given_back"),
+    [(1_000_000, 20, True), (8_000, 2_000, True), (8_000, 40_000, False), (8_000, 50, False)],
+    ids=["large", "small", "many", "few"],
+)
+def test_what_is_free_for_minutes_is_given_back_unless_that_takes_long(
+    size: int, count: int, given_back: bool
+) -> None:
+    command = [sys.executable, "-c", HOLES, str(size), str(count)]
+    done = subprocess.run(command, check=True, env=environment(), capture_output=True, text=True)
+    free = size * count // 2
+    assert (int(done.stdout) > free / 3) is given_back

@@ -165,7 +165,9 @@ def read_pages(
                             readers.remove(each)
                 place = min(row.head.last, upto)
                 read += row.head.size
-                if looked_at == _MAX_BLOCKS or read >= _MAX_BYTES or cost >= max_cost:
+                if not readers or looked_at == _MAX_BLOCKS or read >= _MAX_BYTES:
+                    break
+                if cost >= max_cost:
                     break
             else:
                 place = upto
@@ -259,6 +261,9 @@ class _Readers:
             self._by_hash[hash_].remove(found)
             if not self._by_hash[hash_]:
                 del self._by_hash[hash_]
+
+    def __len__(self) -> int:
+        return len(self._active)
 
     def __iter__(self) -> Iterator[Found]:
         return iter(self._active)

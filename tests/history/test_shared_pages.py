@@ -165,6 +165,18 @@ async def test_pages_for_who_waits_are_not_lost_to_those_for_who_comes_later(
     assert sum(calls.walks) < 500
 
 
+async def test_long_replays_of_the_same_are_read_alone(history: History, calls: Calls) -> None:
+    """Their pages are large, and those of a walk would be small."""
+    for _ in range(50):
+        await history.append([some("a", 1_000)])
+    places = [n * 1_000 for n in range(10)]
+    while min(places) < 50_000:
+        for n, after in enumerate(places):
+            with waiting(history, *[(select("a"), each, 50_000) for each in places]):
+                places[n] = (await page_of(history, select("a"), after, 50_000)).after
+    assert calls.alone > 3 * len(calls.walks)
+
+
 @pytest.mark.parametrize("limits", [{"limit": 1_000}, {"max_bytes": PAGE_BYTES}])
 async def test_a_smaller_page_is_read_alone(
     history: History, calls: Calls, limits: dict[str, int]
@@ -264,6 +276,22 @@ def test_however_many_want_a_block_no_more_is_found_than_may_be() -> None:
     for found in pages:
         assert found.reached in (1, 501)
         assert found.count == found.reached
+
+
+def test_a_walk_ends_where_all_pages_are_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, newest = store_of(*[[some("a", 600)] for _ in range(20)])
+    looked_at: list[int] = []
+    ascend = store.ascend
+
+    def watched(after: int, upto: int, selection: Selection | None) -> Iterator[Row]:
+        for row in ascend(after, upto, selection):
+            looked_at.append(row.head.first)
+            yield row
+
+    monkeypatch.setattr(store, "ascend", watched)
+    pages = read_pages(store, Blocks(), [Wanted(select("a"), 0, newest)] * 3, PLENTY)
+    assert [found.count for found in pages] == [PAGE_MESSAGES] * 3
+    assert len(looked_at) == 2
 
 
 class Damaged(MemoryBlockStore):
