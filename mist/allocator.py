@@ -32,7 +32,7 @@ _MMAP_THRESHOLD: Final = (-3, "MALLOC_MMAP_THRESHOLD_", 4 * 1024 * 1024)
 
 _INTERVAL: Final = 300.0  # seconds
 _LITTLE: Final = 512 * 1024  # free bytes that stay
-# Seconds that it takes, about, in which everybody waits; and the most. Where it takes longer, behind
+# Seconds that it takes, about, in which everybody waits; and the most. Where it takes longer, after
 # a large peak, what is free stays at hand for the next one.
 _FOR_EACH_CHUNK: Final = 1.3e-6
 _FOR_EACH_BYTE: Final = 0.12e-9
