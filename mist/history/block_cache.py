@@ -48,8 +48,12 @@ class Blocks(Recent[tuple[int, bool], tuple[_Stored, Block]]):
         stored = block.head.size + len(block.columns.data)
         return _BLOCK_COST + stored + _RUN_COST * len(block.columns.counts)
 
-    def decode(self, row: AnyRow) -> Block:
+    def decode(self, row: AnyRow, *, keep: bool = True) -> Block:
         """The block of a row. Of an `OpenRow` it is perhaps kept later; see `keep`.
+
+        Args:
+            keep: whether to keep it. Who reads more blocks than there is room for, one after the
+                other, would else have each forgotten that comes next in the same order.
 
         Raises:
             HistoryDamaged: it isn't what was written.
@@ -59,7 +63,7 @@ class Blocks(Recent[tuple[int, bool], tuple[_Stored, Block]]):
         if kept is not None and kept[0] == _stored(row):
             return kept[1]
         block = Block(row, self.tag_lists)
-        if is_whole:
+        if is_whole and keep:
             self._keep(row, block)
         return block
 

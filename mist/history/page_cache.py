@@ -31,7 +31,6 @@ from mist.message import TagSet
 
 __all__ = ["PageCache", "PageKey", "cost_of"]
 
-_MAX_BYTES: Final = 4 * 1024 * 1024
 _PAGE_COST: Final = 900  # bytes of one, beside its publications
 _STORED_COST: Final = 350  # of a publication, beside its runs
 _ENTRY_COST: Final = 160  # of a run's objects, beside its wire
@@ -88,9 +87,7 @@ class PageCache(Recent[PageKey, _Kept]):
 
     __slots__ = ("_clock", "_newest", "version")
 
-    def __init__(
-        self, max_bytes: int = _MAX_BYTES, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, max_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(max_bytes)
         self.version = 0
         self._clock = clock

@@ -34,6 +34,7 @@ __all__ = ["PAGE_BYTES", "PAGE_MESSAGES", "Found", "Wanted", "read_pages"]
 # Read in one walk at most, so that it holds the thread that reads no longer than some 50 ms.
 _MAX_BLOCKS: Final = 128
 _MAX_BYTES: Final = 8 * 1024 * 1024
+_KEPT_BLOCKS: Final = 32  # of one, for the next one: some 4 MiB
 
 _FEW: Final = 8  # readers, up to which each searches a block by itself
 
@@ -154,7 +155,7 @@ def read_pages(
             for looked_at, row in enumerate(rows, 1):
                 asking = readers.asking(row)
                 if asking:
-                    block = blocks.decode(row)
+                    block = blocks.decode(row, keep=looked_at <= _KEPT_BLOCKS)
                     runs = _Runs(block, readers.tags) if len(asking) > _FEW else None
                     for each in asking:
                         if cost < max_cost:

@@ -24,7 +24,7 @@ from mist.history.selection import Selection
 
 __all__ = ["SharedPages"]
 
-_MAX_BYTES: Final = 4 * 1024 * 1024
+_MAX_BYTES: Final = 8 * 1024 * 1024
 _TAGS: Final = 8  # of a selection, at most
 _ASKED: Final = 4_096  # pages whose first reader is known
 

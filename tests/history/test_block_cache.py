@@ -31,6 +31,13 @@ def test_a_block_is_decoded_once_for_all_who_read_it() -> None:
     assert found.head.messages == 3
 
 
+def test_a_block_may_be_decoded_without_being_kept() -> None:
+    blocks, row = Blocks(), row_of(3)
+    assert blocks.decode(row, keep=False) is not blocks.decode(row, keep=False)
+    kept = blocks.decode(row)
+    assert blocks.decode(row, keep=False) is kept
+
+
 def test_what_replaces_a_block_is_decoded_anew() -> None:
     blocks = Blocks()
     blocks.decode(row_of(3))
