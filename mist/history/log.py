@@ -33,7 +33,8 @@ from mist.history.log_access import LogAccess
 from mist.history.log_maintenance import LogMaintenance
 from mist.history.log_metadata import LogMetadata
 from mist.history.numbering import ChannelPosition, channel_key
-from mist.history.page_walk import Found, Wanted, read_pages
+from mist.history.page_cache import KeptPage
+from mist.history.page_walk import Wanted, read_pages
 from mist.history.part import ColumnPage
 from mist.history.record import (
     KeyRecord,
@@ -171,7 +172,7 @@ class Log(History):
             return nullcontext()
         return pages.expecting(selection, after, upto)
 
-    async def _walk(self, wanted: Sequence[Wanted], max_cost: int) -> list[Found]:
+    async def _walk(self, wanted: Sequence[Wanted], max_cost: int) -> list[KeptPage | None]:
         blocks = self._access.blocks
         return await self._access.read(
             lambda store: read_pages(store, blocks, wanted, max_cost), scan=True, long=True

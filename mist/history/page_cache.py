@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Final
+from typing import Final, Self
 
 import attrs
 
@@ -29,7 +29,7 @@ from mist.history.record import Packed, Page, Stored
 from mist.history.selection import Selection
 from mist.message import TagSet
 
-__all__ = ["PageCache", "PageKey", "cost_of"]
+__all__ = ["KeptPage", "PageCache", "PageKey", "cost_of"]
 
 _PAGE_COST: Final = 900  # bytes of one, beside its publications
 _STORED_COST: Final = 350  # of a publication, beside its runs
@@ -47,7 +47,7 @@ PageKey = tuple[frozenset[TagSet], int]
 
 
 @attrs.define(eq=False)
-class _Kept(Packed):
+class KeptPage(Packed):
     """A page, unpacked.
 
     Attributes:
@@ -67,13 +67,25 @@ class _Kept(Packed):
     last: int
     known: int
     complete: bool
-    used: float
+    used: float = 0.0
+
+    @classmethod
+    def of(
+        cls, key: PageKey, steps: Sequence[Sequence[Stored]], known: int, *, complete: bool = True
+    ) -> Self:
+        """The page with these messages. O(entries)."""
+        every = [stored for step in steps for stored in step]
+        last = every[-1].firsts[-1] + every[-1].entries[-1][2] - 1 if every else 0
+        count, size = (sum([getattr(each, name) for each in every]) for name in ("count", "size"))
+        tags = sum([_TAG_COST + len(tag) for tags in key[0] for tag in tags])
+        cost = _PAGE_COST + tags + cost_of(every, set())
+        return cls(steps if every else (), count, size, cost, last, known, complete)
 
     def unpack(self) -> Iterator[Sequence[Stored]]:
         yield from self.steps
 
 
-class PageCache(Recent[PageKey, _Kept]):
+class PageCache(Recent[PageKey, KeptPage]):
     """See the module. Used by one thread, that of the event loop.
 
     Args:
@@ -93,7 +105,7 @@ class PageCache(Recent[PageKey, _Kept]):
         self._clock = clock
         self._newest = _Newest()
 
-    def cost(self, key: PageKey, value: _Kept) -> int:
+    def cost(self, key: PageKey, value: KeptPage) -> int:
         """See `Recent`."""
         return value.cost
 
@@ -117,36 +129,16 @@ class PageCache(Recent[PageKey, _Kept]):
         reached = min(kept.known, upto)
         return Page([], reached, reached == upto, (kept,) if kept.steps else ())
 
-    def keep(
-        self,
-        key: PageKey,
-        steps: Sequence[Sequence[Stored]],
-        known: int,
-        *,
-        complete: bool = True,
-    ) -> int:
-        """Keep a page, in the place of one that is kept. Returns its bytes, roughly.
-
-        Args:
-            key: see there.
-            steps: its messages.
-            known: up to this id nothing else is selected.
-            complete: whether that was all there was to be read.
-        """
-        now = self._clock()
+    def keep(self, key: PageKey, page: KeptPage) -> None:
+        """Keep a page, in the place of one that is kept."""
+        page.used = now = self._clock()
         while self._kept:
             oldest = next(iter(self._kept))
             if now < self._kept[oldest].used + _SECONDS:
                 break
             self.remove(oldest)
-        every = [stored for step in steps for stored in step]
-        last = every[-1].firsts[-1] + every[-1].entries[-1][2] - 1 if every else 0
-        count, size = (sum([getattr(each, name) for each in every]) for name in ("count", "size"))
         self.remove(key)
-        tags = sum([_TAG_COST + len(tag) for tags in key[0] for tag in tags])
-        cost = _PAGE_COST + tags + cost_of(every, set())
-        self.add(key, _Kept(steps if every else (), count, size, cost, last, known, complete, now))
-        return cost
+        self.add(key, page)
 
     def appended(self, rows: Iterable[Row]) -> None:
         """Note blocks that were appended, behind all that there was."""

@@ -24,12 +24,12 @@ from mist.history.block_cache import Blocks
 from mist.history.block_store import BlockStore
 from mist.history.columns import INDEXES, unpack_all
 from mist.history.layout import Row
-from mist.history.page_cache import cost_of
+from mist.history.page_cache import KeptPage, PageKey, cost_of
 from mist.history.part import pick
 from mist.history.record import Stored
 from mist.history.selection import Selection
 
-__all__ = ["PAGE_BYTES", "PAGE_MESSAGES", "Found", "Wanted", "read_pages"]
+__all__ = ["PAGE_BYTES", "PAGE_MESSAGES", "Wanted", "read_pages"]
 
 # Read in one walk at most, so that it holds the thread that reads no longer than some 50 ms.
 _MAX_BLOCKS: Final = 128
@@ -52,17 +52,21 @@ class Wanted:
     after: int
     upto: int
 
+    @property
+    def key(self) -> PageKey:
+        """Of the page."""
+        return self.selection.alternatives, self.after
+
 
 @attrs.define(eq=False)
-class Found:
-    """What was found of it.
+class _Found:
+    """What was found of what a reader asks for.
 
     Attributes:
         wanted: by whom.
         stored: the messages, by ascending ids.
         count, size: how many, and bytes of their wires.
-        reached: up to this id nothing is missing; no higher than `wanted.after` where the walk
-            ended before it.
+        reached: up to this id nothing is missing.
         is_full: whether nothing more is taken.
     """
 
@@ -117,12 +121,15 @@ class Found:
             and sum(pick(columns.sizes, runs)) <= PAGE_BYTES - self.size
         )
 
-    @property
-    def complete(self) -> bool:
-        """Whether nothing is left up to the bound."""
-        return self.reached == self.wanted.upto
+    def page(self) -> KeptPage | None:
+        """The page; None where nothing is known of it."""
+        wanted = self.wanted
+        if self.reached <= wanted.after:
+            return None
+        complete = self.reached == wanted.upto
+        return KeptPage.of(wanted.key, list(self._steps()), self.reached, complete=complete)
 
-    def steps(self) -> Iterator[Sequence[Stored]]:
+    def _steps(self) -> Iterator[Sequence[Stored]]:
         """The messages, as many at a time as are unpacked in a step."""
         step: list[Stored] = []
         room = _STEP
@@ -138,14 +145,16 @@ class Found:
 
 def read_pages(
     store: BlockStore, blocks: Blocks, wanted: Sequence[Wanted], max_cost: int
-) -> list[Found]:
-    """Pages for some readers. Damage ends all of them before it: who reads on alone is told of it.
+) -> list[KeptPage | None]:
+    """Pages for some readers: for each one, or None where the walk ended before it began.
+
+    Damage ends all of them before it: who reads on alone is told of it.
 
     Args:
         wanted: at least one; of each, `selection.lookups` is there.
         max_cost: of all pages together, with which the walk ends; see `cost_of`.
     """
-    found = [Found(each) for each in wanted]
+    found = [_Found(each) for each in wanted]
     after = place = min(each.after for each in wanted)
     upto = max(each.upto for each in wanted)
     readers = _Readers(found)
@@ -176,7 +185,7 @@ def read_pages(
         pass
     for each in readers:
         each.end(place)
-    return found
+    return [each.page() for each in found]
 
 
 class _Runs:
@@ -229,8 +238,8 @@ class _Readers:
         tags: for each alternative of each of them, its first.
     """
 
-    def __init__(self, found: Iterable[Found]) -> None:
-        self._by_hash: defaultdict[int, list[Found]] = defaultdict(list)
+    def __init__(self, found: Iterable[_Found]) -> None:
+        self._by_hash: defaultdict[int, list[_Found]] = defaultdict(list)
         self._active = dict.fromkeys(found)
         self.tags: set[bytes] = set()
         for each in self._active:
@@ -240,7 +249,7 @@ class _Readers:
                 self._by_hash[first].append(each)
                 self.tags.add(tag)
 
-    def asking(self, row: Row) -> Collection[Found]:
+    def asking(self, row: Row) -> Collection[_Found]:
         """Those for whom something may be in a block."""
         there = self._by_hash.keys() & unpack_all(INDEXES, row.hashes)
         first, last = row.head.first, row.head.last
@@ -253,7 +262,7 @@ class _Readers:
             ]
         )
 
-    def remove(self, found: Found) -> None:
+    def remove(self, found: _Found) -> None:
         """Forget a reader whose page is full."""
         del self._active[found]
         assert found.wanted.selection.lookups is not None
@@ -266,5 +275,5 @@ class _Readers:
     def __len__(self) -> int:
         return len(self._active)
 
-    def __iter__(self) -> Iterator[Found]:
+    def __iter__(self) -> Iterator[_Found]:
         return iter(self._active)

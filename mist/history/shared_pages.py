@@ -17,8 +17,8 @@ import attrs
 import trio
 
 from mist.history.layout import Row
-from mist.history.page_cache import PageCache, PageKey
-from mist.history.page_walk import PAGE_BYTES, PAGE_MESSAGES, Found, Wanted
+from mist.history.page_cache import KeptPage, PageCache, PageKey
+from mist.history.page_walk import PAGE_BYTES, PAGE_MESSAGES, Wanted
 from mist.history.record import Packed, Page, Stored
 from mist.history.selection import Selection
 
@@ -78,7 +78,7 @@ class SharedPages:
     async def read(
         self,
         read: Callable[[int, int, int], Awaitable[Page]],
-        walk: Callable[[Sequence[Wanted], int], Awaitable[list[Found]]],
+        walk: Callable[[Sequence[Wanted], int], Awaitable[list[KeptPage | None]]],
         selection: Selection,
         after: int,
         upto: int,
@@ -128,7 +128,7 @@ class SharedPages:
 
         def keep(steps: Sequence[Sequence[Stored]]) -> None:
             if version == self._cache.version:
-                self._cache.keep(key, steps, page.after)
+                self._cache.keep(key, KeptPage.of(key, steps, page.after))
 
         return Page([], page.after, True, [_ToBeKept(page, keep)])
 
@@ -151,10 +151,10 @@ class SharedPages:
         """
         begin = own.after - (own.upto - own.after)
         room = min(_READERS, max(int(self._room / self._page_cost), 2)) - 1
-        chosen = {_key(own): own}
+        chosen = {own.key: own}
         known: set[PageKey] = set()
         for _, each in zip(range(_LOOKED_AT), self._expected.values(), strict=False):
-            key = _key(each)
+            key = each.key
             if key in chosen or key in known:
                 continue
             if self._cache.find(key) is not None:  # and so it stays, for who comes before
@@ -173,20 +173,18 @@ class SharedPages:
 
     async def _walk(
         self,
-        walk: Callable[[Sequence[Wanted], int], Awaitable[list[Found]]],
+        walk: Callable[[Sequence[Wanted], int], Awaitable[list[KeptPage | None]]],
         wanted: Sequence[Wanted],
     ) -> None:
         version = self._cache.version
-        found = await walk(wanted, self._room)
+        pages = await walk(wanted, self._room)
         if version != self._cache.version:
             return
-        for each in found:
-            if each.reached > each.wanted.after:
-                self._note_hits(len(each.stored))
-                cost = self._cache.keep(
-                    _key(each.wanted), list(each.steps()), each.reached, complete=each.complete
-                )
-                self._page_cost += _WEIGHT * (cost - self._page_cost)
+        for each, page in zip(wanted, pages, strict=True):
+            if page is not None:
+                self._cache.keep(each.key, page)
+                self._note_hits(sum(map(len, page.steps)))
+                self._page_cost += _WEIGHT * (page.cost - self._page_cost)
 
     def _note_hits(self, blocks: int) -> None:
         self._hits += _WEIGHT * (blocks - self._hits)
@@ -223,7 +221,3 @@ class _ToBeKept(Packed):
 
 def _is_few(selection: Selection) -> bool:
     return selection.lookups is not None and sum(map(len, selection.lookups)) <= _TAGS
-
-
-def _key(wanted: Wanted) -> PageKey:
-    return wanted.selection.alternatives, wanted.after

@@ -12,7 +12,7 @@ from mist.history.block import Block, TagLists
 from mist.history.erasure import Erasure
 from mist.history.log import Log
 from mist.history.opening import open_history
-from mist.history.page_walk import Found
+from mist.history.page_cache import KeptPage
 from mist.history.shared_pages import SharedPages
 from tests.history.messages import block_of, ids, one, publication, run, select, some, texts
 
@@ -242,7 +242,7 @@ def stored(size: int) -> Stored:
     return found
 
 
-async def no_walk(wanted: object, max_cost: int) -> list[Found]:
+async def no_walk(wanted: object, max_cost: int) -> list[KeptPage | None]:
     raise AssertionError("nobody waits")
 
 

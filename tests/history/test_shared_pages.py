@@ -16,7 +16,8 @@ from mist.history.layout import Row
 from mist.history.log import Log
 from mist.history.memory import MemoryBlockStore
 from mist.history.opening import open_history
-from mist.history.page_walk import PAGE_BYTES, PAGE_MESSAGES, Found, Wanted, read_pages
+from mist.history.page_cache import KeptPage
+from mist.history.page_walk import PAGE_BYTES, PAGE_MESSAGES, Wanted, read_pages
 from mist.history.replay import read_page
 from tests.history.messages import block_of, ids, one, publication, run, select, some
 
@@ -40,7 +41,7 @@ def calls(history: History, monkeypatch: pytest.MonkeyPatch) -> Calls:
         calls.alone += 1
         return await page(*arguments)
 
-    async def read_together(wanted: Sequence[Wanted], max_cost: int) -> list[Found]:
+    async def read_together(wanted: Sequence[Wanted], max_cost: int) -> list[KeptPage | None]:
         calls.walks.append(len(wanted))
         return await walk(wanted, max_cost)
 
@@ -109,10 +110,10 @@ async def test_a_walk_that_is_overtaken_by_an_erasure_is_made_in_vain(
     assert isinstance(history, Log)
     walk = history._walk
 
-    async def overtaken(wanted: Sequence[Wanted], max_cost: int) -> list[Found]:
-        found = await walk(wanted, max_cost)
+    async def overtaken(wanted: Sequence[Wanted], max_cost: int) -> list[KeptPage | None]:
+        pages = await walk(wanted, max_cost)
         await history.erase(Erasure(frozenset({"x"})))
-        return found
+        return pages
 
     monkeypatch.setattr(history, "_walk", overtaken)
     with waiting(history, (select("a"), 0, 4), (select("b"), 0, 4)):
@@ -219,33 +220,44 @@ def store_of(*blocks: Sequence) -> tuple[MemoryBlockStore, int]:
     return store, newest
 
 
-def texts(found: Found) -> list[bytes]:
-    return [message.data for stored in found.stored for message in stored.messages()]
+def texts(page: KeptPage) -> list[bytes]:
+    return [
+        message.data for step in page.unpack() for stored in step for message in stored.messages()
+    ]
+
+
+def pages_of(
+    store: MemoryBlockStore, wanted: Sequence[Wanted], max_cost: int = PLENTY
+) -> list[KeptPage]:
+    """A walk that comes to all readers."""
+    pages = [page for page in read_pages(store, Blocks(), wanted, max_cost) if page is not None]
+    assert len(pages) == len(wanted)
+    return pages
 
 
 def test_a_page_is_full_with_so_many_messages_and_the_next_goes_on() -> None:
     store, newest = store_of(*[[some("a", 400), one("b", str(n))] for n in range(6)])
     wanted = [Wanted(select("a"), 0, newest), Wanted(select("b"), 0, newest)]
-    full, other = read_pages(store, Blocks(), wanted, PLENTY)
-    assert (full.count, full.complete, full.reached) == (PAGE_MESSAGES, False, 1_026)
+    full, other = pages_of(store, wanted)
+    assert (full.count, full.complete, full.known) == (PAGE_MESSAGES, False, 1_026)
     assert (other.count, other.complete) == (6, True)
-    (rest,) = read_pages(store, Blocks(), [Wanted(select("a"), full.reached, newest)], PLENTY)
+    (rest,) = pages_of(store, [Wanted(select("a"), full.known, newest)])
     both = texts(full) + texts(rest)
     assert both == [b"%d" % (n % 400) for n in range(PAGE_MESSAGES + rest.count)]
 
 
 def test_a_page_is_full_with_so_many_bytes() -> None:
     store, newest = store_of(*[[one("a", "x" * 10_000)] * 3 for _ in range(20)])
-    (found,) = read_pages(store, Blocks(), [Wanted(select("a"), 0, newest)], PLENTY)
-    assert PAGE_BYTES <= found.size < PAGE_BYTES + 20_000
-    assert found.reached == found.count < newest
+    (page,) = pages_of(store, [Wanted(select("a"), 0, newest)])
+    assert PAGE_BYTES <= page.size < PAGE_BYTES + 20_000
+    assert page.known == page.count < newest
 
 
 def test_a_step_is_short() -> None:
     rows = [publication(run("a", "x"), run("b", "y")) for _ in range(900)]
     store, newest = store_of(rows, [some("a", 10)])
-    (found,) = read_pages(store, Blocks(), [Wanted(select("a"), 0, newest)], PLENTY)
-    sizes = [sum(each.count for each in step) for step in found.steps()]
+    (page,) = pages_of(store, [Wanted(select("a"), 0, newest)])
+    sizes = [sum(each.count for each in step) for step in page.unpack()]
     assert sum(sizes) == 910
     assert max(sizes) <= 256
 
@@ -253,29 +265,28 @@ def test_a_step_is_short() -> None:
 def test_all_end_where_it_costs_enough() -> None:
     store, newest = store_of(*[[one("a", "x" * 1_000), one("b")] for _ in range(20)])
     wanted = [Wanted(select("a"), 0, newest), Wanted(select("b"), 0, newest)]
-    for found in read_pages(store, Blocks(), wanted, 10_000):
-        assert not found.complete
-        assert 4 <= found.reached < 20
-        assert found.count == found.reached // 2
+    for page in pages_of(store, wanted, 10_000):
+        assert not page.complete
+        assert 4 <= page.known < 20
+        assert page.count == page.known // 2
 
 
 def test_who_begins_behind_the_end_of_a_walk_got_no_page() -> None:
     store, newest = store_of(*[[one("a", "x" * 1_000), one("b")] for _ in range(20)])
     wanted = [Wanted(select("a"), 0, newest), Wanted(select("b"), 35, newest)]
-    _, late = read_pages(store, Blocks(), wanted, 10_000)
-    assert late.reached < 35
-    assert not late.stored
+    early, late = read_pages(store, Blocks(), wanted, 10_000)
+    assert early is not None
+    assert late is None
 
 
 def test_however_many_want_a_block_no_more_is_found_than_may_be() -> None:
     store, newest = store_of([one("a")], [some("a", 500)], [one("b")])
     wanted = [Wanted(select("a"), 0, newest) for _ in range(50)]
-    pages = read_pages(store, Blocks(), wanted, 100_000)
-    full = [found for found in pages if found.reached == 501]
-    assert len(full) in range(1, 10)
-    for found in pages:
-        assert found.reached in (1, 501)
-        assert found.count == found.reached
+    pages = pages_of(store, wanted, 100_000)
+    assert sum(page.known == 501 for page in pages) in range(1, 10)
+    for page in pages:
+        assert page.known in (1, 501)
+        assert page.count == page.known
 
 
 def test_a_walk_ends_where_all_pages_are_full(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,8 +300,8 @@ def test_a_walk_ends_where_all_pages_are_full(monkeypatch: pytest.MonkeyPatch) -
             yield row
 
     monkeypatch.setattr(store, "ascend", watched)
-    pages = read_pages(store, Blocks(), [Wanted(select("a"), 0, newest)] * 3, PLENTY)
-    assert [found.count for found in pages] == [PAGE_MESSAGES] * 3
+    pages = pages_of(store, [Wanted(select("a"), 0, newest)] * 3)
+    assert [page.count for page in pages] == [PAGE_MESSAGES] * 3
     assert len(looked_at) == 2
 
 
@@ -307,10 +318,8 @@ class Damaged(MemoryBlockStore):
 def test_damage_ends_a_walk_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     store, newest = store_of(*[[one("a"), one("b")] for _ in range(5)])
     monkeypatch.setattr(store, "__class__", Damaged)
-    for found in read_pages(
-        store, Blocks(), [Wanted(select(tag), 0, newest) for tag in "ab"], PLENTY
-    ):
-        assert (found.count, found.reached, found.complete) == (2, 4, False)
+    for page in pages_of(store, [Wanted(select(tag), 0, newest) for tag in "ab"]):
+        assert (page.count, page.known, page.complete) == (2, 4, False)
 
 
 # against pages that are read alone
@@ -351,16 +360,15 @@ def test_each_page_is_what_its_reader_finds_alone(blocks, readers, small) -> Non
             patch.setattr(page_walk, "PAGE_MESSAGES", 3)
             patch.setattr(page_walk, "_MAX_BLOCKS", 4)
         pages = read_pages(store, Blocks(), wanted, PLENTY)
-    for found in pages:
-        each = found.wanted
-        if found.reached <= each.after:
-            assert not found.stored
+    assert any(pages)
+    for each, page in zip(wanted, pages, strict=True):
+        if page is None:
             continue
         alone = read_page(
-            *(store, Blocks(), each.selection, each.after, found.reached, PLENTY, PLENTY)
+            *(store, Blocks(), each.selection, each.after, page.known, PLENTY, PLENTY)
         )
-        assert texts(found) == [message.data for message in alone.messages()]
-        assert found.count == alone.count
-        assert [id_ for stored in found.stored for id_ in stored.firsts] == [
+        assert texts(page) == [message.data for message in alone.messages()]
+        assert page.count == alone.count
+        assert [id_ for step in page.steps for stored in step for id_ in stored.firsts] == [
             id_ for stored in alone.stored for id_ in stored.firsts
         ]
