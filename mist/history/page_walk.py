@@ -11,8 +11,8 @@ and its tags are looked up among those that anybody waits for:
 A page that ends before all was read is a page as any other: its reader asks for the next one.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Final
 
@@ -78,6 +78,11 @@ class _Found:
     is_full: bool = False
     _lists: set[int] = attrs.field(factory=set)  # see `cost_of`
 
+    @property
+    def lookups(self) -> Sequence[Mapping[int, bytes]]:
+        """See `Selection`."""
+        return self.wanted.selection.lookups or ()
+
     def take(self, block: Block, runs: "_Runs | None") -> int:
         """Take what is selected of a block, as far as there is room. Returns what it costs.
 
@@ -88,7 +93,7 @@ class _Found:
         last = head.last
         chosen = None
         if runs is not None and wanted.after < head.start and last <= wanted.upto:
-            chosen = runs.of(wanted.selection)
+            chosen = runs.of(self.lookups)
         if chosen is not None and self._has_room(block, chosen):
             stored = block.whole_runs(chosen) if chosen else []
         else:
@@ -192,13 +197,13 @@ class _Runs:
     """The runs of a block by the tags that somebody looks for: all of them found in one go.
 
     Args:
-        tags: for each alternative of each reader, one of its tags.
+        tags: those.
     """
 
     def __init__(self, block: Block, tags: set[bytes]) -> None:
         columns = block.columns
-        self._columns = columns
         self._runs: defaultdict[bytes, list[int]] = defaultdict(list)
+        self._sets: dict[bytes, set[int]] = {}
         # What is derived of tags stands in no list.
         self._usable = not columns.posted and columns.posted is not None
         if not self._usable:
@@ -216,38 +221,43 @@ class _Runs:
             for tag in found.get(number, ()):
                 self._runs[tag].append(run)
 
-    def of(self, selection: Selection) -> Sequence[int] | None:
-        """Those that are selected, by their numbers; None where that is to be found elsewhere."""
-        if not self._usable or selection.lookups is None:
+    def of(self, lookups: Sequence[Mapping[int, bytes]]) -> Sequence[int] | None:
+        """Those with all tags of one of some, by their numbers; None where that can't be told."""
+        if not self._usable:
             return None
-        chosen: set[int] = set()
-        for lookup in selection.lookups:
-            runs = self._runs.get(next(iter(lookup.values())), ())
-            if len(lookup) == 1:
-                chosen.update(runs)
-            else:
-                lists, numbers = self._columns.lists, self._columns.run_lists
-                chosen.update([run for run in runs if selection.matches(lists[numbers[run]])])
-        return sorted(chosen)
+        if len(lookups) == 1:
+            return self._with(lookups[0].values())
+        return sorted({run for lookup in lookups for run in self._with(lookup.values())})
+
+    def _with(self, tags: Collection[bytes]) -> Sequence[int]:
+        rarest, *others = sorted(tags, key=lambda tag: len(self._runs.get(tag, ())))
+        runs = self._runs.get(rarest, ())
+        for tag in others:
+            having = self._sets.get(tag)
+            if having is None:
+                having = self._sets[tag] = set(self._runs.get(tag, ()))
+            runs = [run for run in runs if run in having]
+        return runs
 
 
 class _Readers:
     """Readers by what they look for.
 
     Attributes:
-        tags: for each alternative of each of them, its first.
+        tags: all that any of them does.
     """
 
     def __init__(self, found: Iterable[_Found]) -> None:
-        self._by_hash: defaultdict[int, list[_Found]] = defaultdict(list)
         self._active = dict.fromkeys(found)
-        self.tags: set[bytes] = set()
-        for each in self._active:
-            assert each.wanted.selection.lookups is not None
-            for lookup in each.wanted.selection.lookups:
-                first, tag = next(iter(lookup.items()))
-                self._by_hash[first].append(each)
-                self.tags.add(tag)
+        every = [(each, lookup) for each in self._active for lookup in each.lookups]
+        shared = Counter(hash_ for _, lookup in every for hash_ in lookup)
+        # Each alternative under the tag that the fewest look for: what all do, most blocks have.
+        self._by_hash: dict[int, list[tuple[_Found, Mapping[int, bytes]]]] = {
+            hash_: [] for hash_ in shared
+        }
+        for each, lookup in every:
+            self._by_hash[min(lookup, key=shared.__getitem__)].append((each, lookup))
+        self.tags = {tag for _, lookup in every for tag in lookup.values()}
 
     def asking(self, row: Row) -> Collection[_Found]:
         """Those for whom something may be in a block."""
@@ -257,20 +267,21 @@ class _Readers:
             [
                 each
                 for hash_ in there
-                for each in self._by_hash[hash_]
-                if each.wanted.after < last and first <= each.wanted.upto
+                for each, lookup in self._by_hash[hash_]
+                if each.wanted.after < last
+                and first <= each.wanted.upto
+                and (len(lookup) == 1 or there.issuperset(lookup))
             ]
         )
 
     def remove(self, found: _Found) -> None:
         """Forget a reader whose page is full."""
         del self._active[found]
-        assert found.wanted.selection.lookups is not None
-        for lookup in found.wanted.selection.lookups:
-            hash_ = next(iter(lookup))
-            self._by_hash[hash_].remove(found)
-            if not self._by_hash[hash_]:
-                del self._by_hash[hash_]
+        for lookup in found.lookups:
+            for hash_ in lookup:
+                self._by_hash[hash_] = [
+                    (each, asked) for each, asked in self._by_hash[hash_] if each is not found
+                ]
 
     def __len__(self) -> int:
         return len(self._active)

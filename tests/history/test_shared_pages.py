@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from mist.errors import HistoryDamaged
 from mist.history import History, Selection, page_walk
+from mist.history.block import Block
 from mist.history.block_cache import Blocks
 from mist.history.block_store import State
 from mist.history.erasure import Erasure
@@ -18,6 +19,7 @@ from mist.history.memory import MemoryBlockStore
 from mist.history.opening import open_history
 from mist.history.page_cache import KeptPage
 from mist.history.page_walk import PAGE_BYTES, PAGE_MESSAGES, Wanted, read_pages
+from mist.history.pieces import AnyRow
 from mist.history.replay import read_page
 from tests.history.messages import block_of, ids, one, publication, run, select, some
 
@@ -303,6 +305,21 @@ def test_a_walk_ends_where_all_pages_are_full(monkeypatch: pytest.MonkeyPatch) -
     pages = pages_of(store, [Wanted(select("a"), 0, newest)] * 3)
     assert [page.count for page in pages] == [PAGE_MESSAGES] * 3
     assert len(looked_at) == 2
+
+
+def test_a_tag_that_all_have_leads_nobody_to_a_block() -> None:
+    store, newest = store_of(*[[one(f"chat,room-{n}")] for n in range(20)])
+    decoded: list[int] = []
+
+    class Watched(Blocks):
+        def decode(self, row: AnyRow, *, keep: bool = True) -> Block:
+            decoded.append(row.head.first)
+            return super().decode(row, keep=keep)
+
+    wanted = [Wanted(select(f"chat,room-{n}"), 0, newest) for n in (3, 8, 17, 30)]
+    pages = read_pages(store, Watched(), wanted, PLENTY)
+    assert [page.count for page in pages if page is not None] == [1, 1, 1, 0]
+    assert decoded == [4, 9, 18]
 
 
 class Damaged(MemoryBlockStore):
