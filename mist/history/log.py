@@ -34,7 +34,7 @@ from mist.history.log_maintenance import LogMaintenance
 from mist.history.log_metadata import LogMetadata
 from mist.history.numbering import ChannelPosition, channel_key
 from mist.history.page_cache import KeptPage
-from mist.history.page_walk import Wanted, read_pages
+from mist.history.page_walk import PageWalk, Wanted
 from mist.history.part import ColumnPage
 from mist.history.record import (
     KeyRecord,
@@ -173,10 +173,11 @@ class Log(History):
         return pages.expecting(selection, after, upto)
 
     async def _walk(self, wanted: Sequence[Wanted], max_cost: int) -> list[KeptPage | None]:
-        blocks = self._access.blocks
-        return await self._access.read(
-            lambda store: read_pages(store, blocks, wanted, max_cost), scan=True, long=True
-        )
+        walk = PageWalk(wanted, max_cost)
+        step = partial(walk.step, blocks=self._access.blocks)
+        while not await self._access.read(step, scan=True, long=True):
+            pass
+        return walk.pages
 
     async def columns(
         self,

@@ -29,11 +29,12 @@ from mist.history.part import pick
 from mist.history.record import Stored
 from mist.history.selection import Selection
 
-__all__ = ["PAGE_BYTES", "PAGE_MESSAGES", "Wanted", "read_pages"]
+__all__ = ["PAGE_BYTES", "PAGE_MESSAGES", "PageWalk", "Wanted"]
 
-# Read in one walk at most, so that it holds the thread that reads no longer than some 50 ms.
+# Read in one walk at most, and in a step of it: those who read alone wait so long for the thread.
 _MAX_BLOCKS: Final = 128
 _MAX_BYTES: Final = 8 * 1024 * 1024
+_STEP_BLOCKS: Final = 16
 _KEPT_BLOCKS: Final = 32  # of one, for the next one: some 4 MiB
 
 _FEW: Final = 8  # readers, up to which each searches a block by itself
@@ -83,22 +84,24 @@ class _Found:
         """See `Selection`."""
         return self.wanted.selection.lookups or ()
 
-    def take(self, block: Block, runs: "_Runs | None") -> int:
+    def take(self, block: Block, runs: "_Runs | None", place: int) -> int:
         """Take what is selected of a block, as far as there is room. Returns what it costs.
 
         Args:
             runs: of the block; None where it is asked by few.
+            place: up to this id all has been taken. Where blocks were joined meanwhile, more of
+                this one than its beginning may have been.
         """
         wanted, head = self.wanted, block.head
-        last = head.last
+        after, last = max(wanted.after, place), head.last
         chosen = None
-        if runs is not None and wanted.after < head.start and last <= wanted.upto:
+        if runs is not None and after < head.start and last <= wanted.upto:
             chosen = runs.of(self.lookups)
         if chosen is not None and self._has_room(block, chosen):
             stored = block.whole_runs(chosen) if chosen else []
         else:
             part = block.part(
-                *(wanted.selection, wanted.after, wanted.upto),
+                *(wanted.selection, after, wanted.upto),
                 *(PAGE_MESSAGES - self.count, PAGE_BYTES - self.size),
             )
             if part is None:
@@ -148,49 +151,69 @@ class _Found:
             yield step
 
 
-def read_pages(
-    store: BlockStore, blocks: Blocks, wanted: Sequence[Wanted], max_cost: int
-) -> list[KeptPage | None]:
-    """Pages for some readers: for each one, or None where the walk ended before it began.
+class PageWalk:
+    """A walk that finds pages for some readers, in steps: what else is to be read comes between.
 
-    Damage ends all of them before it: who reads on alone is told of it.
+    Damage ends all pages before it: who reads on alone is told of it.
 
     Args:
         wanted: at least one; of each, `selection.lookups` is there.
         max_cost: of all pages together, with which the walk ends; see `cost_of`.
+
+    Attributes:
+        pages: for each reader, once the walk has ended; None where it ended before that began.
     """
-    found = [_Found(each) for each in wanted]
-    after = place = min(each.after for each in wanted)
-    upto = max(each.upto for each in wanted)
-    readers = _Readers(found)
-    cost = read = 0
-    try:
-        with store.snapshot(), closing(store.ascend(after, upto, None)) as rows:
+
+    def __init__(self, wanted: Sequence[Wanted], max_cost: int) -> None:
+        self.pages: list[KeptPage | None] = []
+        self._found = [_Found(each) for each in wanted]
+        self._readers = _Readers(self._found)
+        self._place = min(each.after for each in wanted)
+        self._upto = max(each.upto for each in wanted)
+        self._cost_left = max_cost
+        self._bytes_left = _MAX_BYTES
+        self._blocks_left = _MAX_BLOCKS
+
+    def step(self, store: BlockStore, blocks: Blocks) -> bool:
+        """Walk a bit further. Returns whether that was the end."""
+        try:
+            ended = self._step(store, blocks)
+        except HistoryDamaged:
+            ended = True
+        if ended:
+            for each in self._readers:
+                each.end(self._place)
+            self.pages = [each.page() for each in self._found]
+        return ended
+
+    def _step(self, store: BlockStore, blocks: Blocks) -> bool:
+        with store.snapshot(), closing(store.ascend(self._place, self._upto, None)) as rows:
             for looked_at, row in enumerate(rows, 1):
-                asking = readers.asking(row)
-                if asking:
-                    block = blocks.decode(row, keep=looked_at <= _KEPT_BLOCKS)
-                    runs = _Runs(block, readers.tags) if len(asking) > _FEW else None
-                    for each in asking:
-                        if cost < max_cost:
-                            cost += each.take(block, runs)
-                        else:
-                            each.end(place)
-                        if each.is_full:
-                            readers.remove(each)
-                place = min(row.head.last, upto)
-                read += row.head.size
-                if not readers or looked_at == _MAX_BLOCKS or read >= _MAX_BYTES:
-                    break
-                if cost >= max_cost:
-                    break
+                self._take(row, blocks)
+                self._place = min(row.head.last, self._upto)
+                self._bytes_left -= row.head.size
+                self._blocks_left -= 1
+                left = min(self._cost_left, self._bytes_left, self._blocks_left)
+                if left <= 0 or not self._readers:
+                    return True
+                if looked_at == _STEP_BLOCKS:
+                    return False
+        self._place = self._upto
+        return True
+
+    def _take(self, row: Row, blocks: Blocks) -> None:
+        asking = self._readers.asking(row)
+        if not asking:
+            return
+        block = blocks.decode(row, keep=self._blocks_left > _MAX_BLOCKS - _KEPT_BLOCKS)
+        runs = _Runs(block, self._readers.tags) if len(asking) > _FEW else None
+        for each in asking:
+            if self._cost_left > 0:
+                self._cost_left -= each.take(block, runs, self._place)
             else:
-                place = upto
-    except HistoryDamaged:
-        pass
-    for each in readers:
-        each.end(place)
-    return [each.page() for each in found]
+                each.end(self._place)
+            if each.is_full:
+                self._readers.remove(each)
 
 
 class _Runs:

@@ -89,7 +89,7 @@ class SharedPages:
 
         Args:
             read: reads it, with `upto`, `limit` and `max_bytes`.
-            walk: see `read_pages`.
+            walk: finds pages for some readers; see `PageWalk`.
             selection, after, upto, limit, max_bytes: see `History.read`. No id above `upto` was
                 given, or `appended` has been told of it.
 

@@ -165,6 +165,7 @@ def small_numbers():
         patch.setattr(pieces, "PIECE", 7)
         patch.setattr(rows, "_SMALL", 0)
         patch.setattr(page_walk, "_MAX_BLOCKS", 3)
+        patch.setattr(page_walk, "_STEP_BLOCKS", 2)
         patch.setattr(page_walk, "_FEW", 1)
         patch.setattr(page_walk, "_STEP", 2)
         for each in (page_walk, shared_pages):

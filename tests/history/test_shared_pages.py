@@ -18,7 +18,7 @@ from mist.history.log import Log
 from mist.history.memory import MemoryBlockStore
 from mist.history.opening import open_history
 from mist.history.page_cache import KeptPage
-from mist.history.page_walk import PAGE_BYTES, PAGE_MESSAGES, Wanted, read_pages
+from mist.history.page_walk import PAGE_BYTES, PAGE_MESSAGES, PageWalk, Wanted
 from mist.history.pieces import AnyRow
 from mist.history.replay import read_page
 from tests.history.messages import block_of, ids, one, publication, run, select, some
@@ -228,11 +228,20 @@ def texts(page: KeptPage) -> list[bytes]:
     ]
 
 
+def walked(
+    store: MemoryBlockStore, wanted: Sequence[Wanted], max_cost: int = PLENTY
+) -> list[KeptPage | None]:
+    walk, blocks = PageWalk(wanted, max_cost), Blocks()
+    while not walk.step(store, blocks):
+        pass
+    return walk.pages
+
+
 def pages_of(
     store: MemoryBlockStore, wanted: Sequence[Wanted], max_cost: int = PLENTY
 ) -> list[KeptPage]:
     """A walk that comes to all readers."""
-    pages = [page for page in read_pages(store, Blocks(), wanted, max_cost) if page is not None]
+    pages = [page for page in walked(store, wanted, max_cost) if page is not None]
     assert len(pages) == len(wanted)
     return pages
 
@@ -276,7 +285,7 @@ def test_all_end_where_it_costs_enough() -> None:
 def test_who_begins_behind_the_end_of_a_walk_got_no_page() -> None:
     store, newest = store_of(*[[one("a", "x" * 1_000), one("b")] for _ in range(20)])
     wanted = [Wanted(select("a"), 0, newest), Wanted(select("b"), 35, newest)]
-    early, late = read_pages(store, Blocks(), wanted, 10_000)
+    early, late = walked(store, wanted, 10_000)
     assert early is not None
     assert late is None
 
@@ -307,6 +316,19 @@ def test_a_walk_ends_where_all_pages_are_full(monkeypatch: pytest.MonkeyPatch) -
     assert len(looked_at) == 2
 
 
+@pytest.mark.parametrize("few", [0, 8])
+def test_blocks_may_be_joined_between_two_steps(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+    monkeypatch.setattr(page_walk, "_FEW", few)
+    messages = [one("ab"[n % 2], str(n)) for n in range(100)]
+    apart, newest = store_of(*[messages[n : n + 2] for n in range(0, 100, 2)])
+    joined, _ = store_of(*[messages[n : n + 25] for n in range(0, 100, 25)])
+    walk, blocks = PageWalk([Wanted(select(tag), 0, newest) for tag in "ab"], PLENTY), Blocks()
+    assert [walk.step(store, blocks) for store in (apart, joined)] == [False, True]
+    for number, page in enumerate(walk.pages):
+        assert page is not None
+        assert texts(page) == [b"%d" % n for n in range(number, 100, 2)]
+
+
 def test_a_tag_that_all_have_leads_nobody_to_a_block() -> None:
     store, newest = store_of(*[[one(f"chat,room-{n}")] for n in range(20)])
     decoded: list[int] = []
@@ -317,8 +339,11 @@ def test_a_tag_that_all_have_leads_nobody_to_a_block() -> None:
             return super().decode(row, keep=keep)
 
     wanted = [Wanted(select(f"chat,room-{n}"), 0, newest) for n in (3, 8, 17, 30)]
-    pages = read_pages(store, Watched(), wanted, PLENTY)
-    assert [page.count for page in pages if page is not None] == [1, 1, 1, 0]
+    walk = PageWalk(wanted, PLENTY)
+    blocks = Watched()
+    steps = [walk.step(store, blocks) for _ in range(2)]
+    assert steps == [False, True]
+    assert [page.count for page in walk.pages if page is not None] == [1, 1, 1, 0]
     assert decoded == [4, 9, 18]
 
 
@@ -376,7 +401,8 @@ def test_each_page_is_what_its_reader_finds_alone(blocks, readers, small) -> Non
         if small:
             patch.setattr(page_walk, "PAGE_MESSAGES", 3)
             patch.setattr(page_walk, "_MAX_BLOCKS", 4)
-        pages = read_pages(store, Blocks(), wanted, PLENTY)
+            patch.setattr(page_walk, "_STEP_BLOCKS", 2)
+        pages = walked(store, wanted)
     assert any(pages)
     for each, page in zip(wanted, pages, strict=True):
         if page is None:
