@@ -12,7 +12,7 @@ Nothing here waits, locks, or allocates for a delivery. Who the recipients are i
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final
 
@@ -28,6 +28,10 @@ from mist.broker.refusals import Refusals
 from mist.wire import Batch, WireForm, carried
 
 __all__ = ["FanOut"]
+
+# Messages that are written in some forms without a pause, 0.2 to 1 µs each. In one form, all are
+# that a publisher's chunk has.
+_WRITTEN: Final = 8_192
 
 # Writes, offers to queue groups, or deliveries to slow consumers in a step: some 6 µs each.
 _STEP: Final = 32
@@ -48,6 +52,7 @@ class FanOut(Refusals):
     Attributes:
         ready: outboxes with something to flush.
         flushes: how often `flush` was called.
+        offers: how often an outbox was offered something; set to 0 by who makes steps of that.
     """
 
     def __init__(
@@ -60,6 +65,7 @@ class FanOut(Refusals):
         super().__init__(failures)
         self.ready: deque[Outbox] = deque()
         self.flushes = 0
+        self.offers = 0
         self._matches = matches
         self._resolver = resolver
         self._attribute_index = attribute_index
@@ -88,20 +94,25 @@ class FanOut(Refusals):
                 self.observer.published_whole(recipients, portion.batch.runs, self._matches, skip)
             else:
                 self.observer.published(recipients, portion.entries, skip)
-        if recipients.wide:
-            return self._deliver_parts(recipients, portion, skip, first)
-        return self._deliver(recipients, portion, skip, first)
+        forms = len(recipients.by_form or recipients.wide)  # at most
+        if forms > 1 and portion.count * forms > _WRITTEN:
+            parts = recipients.of_each_form()
+        elif recipients.wide:
+            parts = recipients.parts()
+        else:
+            return self._deliver(recipients, portion, skip, first)
+        return self._deliver_parts(parts, portion, skip, first)
 
     def _deliver_parts(
         self,
-        recipients: Recipients,
+        parts: Iterable[Recipients],
         portion: Portion,
         skip: Outbox | None,
         first: int | None,
     ) -> Iterator[None]:
-        """As `deliver`, for very many recipients."""
+        """As `deliver`, where that takes long."""
         version = self._resolver.version
-        for part in recipients.parts():
+        for part in parts:
             if self._resolver.version == version:
                 left = self._deliver(part, portion, skip, first)
                 yield
@@ -167,6 +178,7 @@ class FanOut(Refusals):
                 if not count:
                     continue
             self._unflushed += len(wire)
+            self.offers += len(outboxes)
             if observer is not None:
                 count = Queued.of(carried(form, portion.entries, firsts, count)[0])
             refusing: list[Receiver] | None = None

@@ -138,6 +138,17 @@ class Recipients:
                 made = kept if isinstance(kept, Recipients) else Recipients(kept, self.targeted)
             yield made
 
+    def of_each_form(self) -> Iterator["Recipients"]:
+        """All of them in parts that want one form each."""
+        for part in self.parts() if self.wide else (self,):
+            if len(part.by_form) <= 1:
+                yield part
+                continue
+            for _, members in part.by_form:
+                yield Recipients(members, self.targeted)
+            if part.queues:
+                yield Recipients(part.queues, self.targeted)
+
 
 def _queues(subscribers: Sequence[Subscriber]) -> Sequence[QueueGroup]:
     return tuple([each for each in subscribers if isinstance(each, QueueGroup)])

@@ -12,6 +12,7 @@ messages, some thousand recipients, or part of a match that takes long (`matchin
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from mist.audience import Audience
 from mist.broker.fanout import FanOut
@@ -29,6 +30,8 @@ from mist.wire import Batch, records
 __all__ = ["OnError", "Walks", "ignore"]
 
 OnError = Callable[[CommandError], None]
+
+_OFFERS: Final = 256  # to outboxes in a step: some 0.5 ms
 
 
 def ignore(error: CommandError) -> None:
@@ -194,7 +197,8 @@ class Walks:
         tally: Tally,
     ) -> Iterator[int | None]:
         """Deliver a batch run by run, those that follow each other to one destination joined."""
-        deliver, resolver, joiner = self._fan_out.deliver, self._resolver, self._joiner
+        fan_out, resolver, joiner = self._fan_out, self._resolver, self._joiner
+        deliver = fan_out.deliver
         before = {each.start: each for each in slices}
         slice_ = Slice(0, 0, resolver.version, None)
         accepted = place = 0
@@ -225,6 +229,9 @@ class Walks:
                     if left is not None:
                         yield from left
                 accepted += count
+                if fan_out.offers >= _OFFERS:
+                    fan_out.offers = 0
+                    yield accepted
             place = following
         yield accepted
 

@@ -17,6 +17,7 @@ import mist.broker.joining
 import mist.broker.matches
 import mist.broker.preparation
 import mist.broker.projection
+import mist.broker.walks
 from mist.broker.broker import Broker
 from mist.broker.matches import Recipients
 from mist.broker.named_subscriptions import NamedSubscription
@@ -39,6 +40,8 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mist.broker.joining, "_RESOLVED", 2)
     monkeypatch.setattr(mist.broker.matching, "_ROUTES", 2)
     monkeypatch.setattr(mist.broker.fanout, "_STEP", 2)
+    monkeypatch.setattr(mist.broker.fanout, "_WRITTEN", 3)
+    monkeypatch.setattr(mist.broker.walks, "_OFFERS", 2)
     monkeypatch.setattr(mist.broker.matches, "WIDE", 3)
     monkeypatch.setattr(mist.broker.matches, "FORMS", 2)
     monkeypatch.setattr(mist.broker.matches, "_WATCHED", 2)
@@ -100,6 +103,24 @@ def test_few_recipients_are_looked_for_in_a_step() -> None:
     assert done[-1] == outbox.queued == 1_000
 
 
+def test_messages_for_some_each_are_given_to_few_in_a_step() -> None:
+    """Recipients that are known by now don't make a step of as many messages as it may have."""
+    broker = Broker()
+    outboxes = [make_outbox(broker, messages=10_000) for _ in range(60)]
+    for place, outbox in enumerate(outboxes):
+        for n in range(200):
+            if (place + n) % 3:  # each message has others than the one before
+                broker.subscribe(outbox, frozenset([f"t{n}"]))
+    messages = batch(*[(f"t{n}", "x") for n in range(200)])
+    longest = given = 0
+    for _ in range(3):
+        for _ in broker.publish_in_steps(messages):
+            have = sum(outbox.queued for outbox in outboxes)
+            longest, given = max(longest, have - given), have
+    assert given == 3 * 200 * 40
+    assert longest <= 300
+
+
 def long_lists(number: int) -> Batch:
     return batch(*[(",".join(f"{n}-{tag}" for tag in range(64)), "x") for n in range(number)])
 
@@ -152,6 +173,20 @@ def test_subscriptions_that_have_a_form_each_get_a_message_some_at_a_time() -> N
         longest, queued = max(longest, outbox.queued - queued), outbox.queued
     assert queued == 1_000
     assert longest <= mist.broker.matches.FORMS
+
+
+def test_many_messages_are_written_in_few_forms_in_a_step() -> None:
+    broker = Broker()
+    outbox = make_outbox(broker, messages=1_000_000, bytes=1 << 30)
+    for n in range(100):
+        broker.add_named(NamedSubscription(outbox, type(PLAIN)(), b"%d" % n), A)
+    broker.subscribe(outbox, A)
+    longest = queued = 0
+    for _ in range(2):
+        for _ in broker.publish_in_steps(batch(*[("a", str(n)) for n in range(2_000)])):
+            longest, queued = max(longest, outbox.queued - queued), outbox.queued
+    assert queued == 2 * 101 * 2_000
+    assert longest <= mist.broker.fanout._WRITTEN
 
 
 def test_parts_of_many_forms_are_not_kept_and_those_of_few_are() -> None:
