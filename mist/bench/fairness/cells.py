@@ -13,7 +13,7 @@ from mist.bench.fairness.matching import match, match_batch, million
 from mist.bench.fairness.posting import long_line, request
 from mist.bench.fairness.replays import replay, store
 from mist.bench.fairness.subscribing import closing, subscribing
-from mist.bench.fairness.wide import wide, wide_nats
+from mist.bench.fairness.wide import forms_nats, rooms, wide, wide_nats
 from mist.bench.history.disk import scratch
 from mist.bench.history.stored import url_of
 from mist.bench.report import Result
@@ -95,6 +95,8 @@ def _kinds(divisor: int) -> list[_Kind]:
         _Kind("replay", partial(replay, readers=_READERS, messages=many), stored=many),
         _Kind("wide", partial(wide, subscribers=10_000 // divisor)),
         _Kind("wide", partial(wide_nats, subscriptions=100_000 // divisor), nats=True),
+        _Kind("wide", partial(rooms, subscribers=300 // divisor, tags=500)),
+        _Kind("wide", partial(forms_nats, messages=3_000 // divisor, subscriptions=120), nats=True),
     ]
 
 

@@ -1,4 +1,4 @@
-"""One message to very many subscriptions."""
+"""Messages to very many subscriptions: one to all of them, or each to some."""
 
 import socket
 from typing import Final
@@ -8,7 +8,7 @@ from mist.bench.fairness.arena import Arena, Attack
 from mist.bench.fairness.peers import Peer
 from mist.bench.process import check_file_limit
 
-__all__ = ["wide", "wide_nats"]
+__all__ = ["forms_nats", "rooms", "wide", "wide_nats"]
 
 _CONNECT: Final = 10.0  # seconds
 _SUBSCRIBED: Final = b'CONNECT {"verbose":false}\r\n'
@@ -37,6 +37,47 @@ def wide(arena: Arena, *, subscribers: int) -> Attack:
         return 0
 
     return Attack("wide", f"a message to {subscribers:,} connections", play)
+
+
+def rooms(arena: Arena, *, subscribers: int, tags: int) -> Attack:
+    """Messages in one chunk, each of another tag, which two thirds of some connections ask for."""
+    check_file_limit(subscribers)
+    line = Line()
+    names = [f"room:{number}" for number in range(tags)]
+    due: list[tuple[Peer, int]] = []
+    for place in range(subscribers):
+        wanted = [name for number, name in enumerate(names) if (place + number) % 3]
+        sock = arena.line.subscribed(*[line.subscribe([name]) for name in wanted])
+        due.append((arena.crowd.add(sock, b" x\n", b"error "), len(wanted)))
+    publisher = arena.crowd.add(arena.line.connect(), Line.fenced, b"error ")
+    chunk = b"".join([line.publish([name], b"x") for name in names])
+
+    def play() -> int:
+        for peer, number in due:
+            peer.due += number
+        publisher.send(chunk + Line.fence)
+        arena.crowd.wait()
+        return 0
+
+    return Attack("wide, rooms", f"{tags:,} messages to other {subscribers * 2 // 3:,} each", play)
+
+
+def forms_nats(arena: Arena, *, subscriptions: int, messages: int) -> Attack:
+    """Messages in one chunk to subscriptions of one NATS client to one subject."""
+    subscriber, publisher = _nats_client(arena), _nats_client(arena)
+    subscriber.send(b"".join([b"SUB wide %d\r\n" % sid for sid in range(subscriptions)]), marks=0)
+    subscriber.send(_PING)
+    arena.crowd.wait()
+
+    def play() -> int:
+        publisher.send(b"PUB wide 1\r\nx\r\n" * messages + _PING)
+        arena.crowd.wait()
+        subscriber.send(_PING)
+        arena.crowd.wait()
+        return 0
+
+    about = f"{messages:,} messages to {subscriptions:,} subscriptions of a NATS client"
+    return Attack("wide, nats forms", about, play)
 
 
 def wide_nats(arena: Arena, *, subscriptions: int) -> Attack:

@@ -279,7 +279,8 @@ def fairness(settings: Settings, attacks: Sequence[str], **options: Any) -> Sequ
     subscribe  all those WebSockets subscribe at once, or end at once
     request    requests and lines with very many tags, with the right to publish and without
     replay     10 readers of a million messages
-    wide       a message to 10,000 connections, or 100,000 subscriptions of a NATS client
+    wide       a message to 10,000 connections, or 100,000 subscriptions of a NATS client;
+               many messages, each to some
 
     Beside each a probe in a process of its own sends a message every 2 ms, and a request every
     20 ms, and times them: quiet and attacked, in turns, on a server that the attack has to

@@ -10,7 +10,7 @@ from mist.bench.fairness.peers import TookTooLong
 from mist.bench.fairness.posting import long_line, request
 from mist.bench.fairness.replays import replay, store
 from mist.bench.fairness.subscribing import closing, subscribing
-from mist.bench.fairness.wide import wide, wide_nats
+from mist.bench.fairness.wide import forms_nats, rooms, wide, wide_nats
 from mist.bench.history.disk import scratch
 from mist.bench.history.stored import url_of
 
@@ -35,6 +35,13 @@ def test_messages_reach_all_that_are_subscribed() -> None:
         assert found.attack == attack.name
         arena.crowd.leave()
         assert wide_nats(arena, subscriptions=20).play() == 0
+        arena.crowd.leave()
+        assert forms_nats(arena, subscriptions=5, messages=10).play() == 0
+        arena.crowd.leave()
+        attack = rooms(arena, subscribers=3, tags=6)
+        before = published(arena)
+        assert attack.play() == 0
+        assert published(arena) == before + 3 * 4 + 1
 
 
 def test_browsers_subscribe_publish_and_leave() -> None:
