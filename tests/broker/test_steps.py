@@ -41,6 +41,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mist.broker.matching, "_ROUTES", 2)
     monkeypatch.setattr(mist.broker.fanout, "_STEP", 2)
     monkeypatch.setattr(mist.broker.fanout, "_WRITTEN", 3)
+    monkeypatch.setattr(mist.broker.fanout, "_PIECES", 4)
     monkeypatch.setattr(mist.broker.walks, "_OFFERS", 2)
     monkeypatch.setattr(mist.broker.matches, "WIDE", 3)
     monkeypatch.setattr(mist.broker.matches, "FORMS", 2)
@@ -217,6 +218,19 @@ def test_slow_consumers_are_dealt_with_some_at_a_time() -> None:
         longest, dropped = max(longest, lost - dropped), lost
     assert dropped == 1_000
     assert longest <= 2 * mist.broker.fanout._STEP
+
+
+def test_slow_consumers_are_offered_few_messages_at_a_time() -> None:
+    broker = Broker()
+    for _ in range(100):
+        broker.subscribe(make_outbox(broker, messages=0), A)
+    longest = dropped = 0
+    for _ in range(2):
+        for _ in broker.publish_in_steps(batch(*[("a", str(n)) for n in range(1_000)])):
+            lost = broker.dropped["full"]
+            longest, dropped = max(longest, lost - dropped), lost
+    assert dropped == 2 * 100 * 1_000
+    assert longest <= 3_000
 
 
 def test_a_slow_consumer_that_unsubscribes_between_two_steps_gets_nothing_more() -> None:
