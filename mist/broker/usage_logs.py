@@ -106,7 +106,7 @@ class UsageLog:
                 self.correct(owner, number * self.messages, 0, number * self.bytes)
         subscription = self.group.tag_list
         for owner, (sent, dropped, size) in self.corrections.items():
-            if sent or dropped:
+            if sent or dropped or size:  # of a subscriber that moved, others stand in its `Move`
                 yield Delivered(owner, subscription, sent, dropped, size)
 
 

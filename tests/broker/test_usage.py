@@ -435,6 +435,19 @@ def test_many_subscriptions_that_had_messages_move_at_once_and_are_told_of_in_sl
     assert sums(following)[0] == {("t4", tag): (2, 0, 8) for tag in tags}
 
 
+def test_bytes_are_right_where_as_many_messages_are_replayed_as_missed_before_a_move() -> None:
+    books = Books()
+    outbox = books.outbox("t1", "a")
+    outbox.pause()
+    books.publish(("a", b"long ones"))
+    tag_list = TagList(frozenset("a"))
+    entries = [(tag_list, tag_list.head + b"x\n", 1)]
+    outbox.replay(entries[0][1], 1)
+    books.broker.note_replayed(outbox, [(entries, None, 1)])
+    books.broker.assign(outbox, "t2", [group(books, "a")])
+    assert books.close() == {("t1", "a"): (1, 0, 1)}
+
+
 def test_replies_that_are_queued_are_passed_once_however_much_is_subscribed_to() -> None:
     class Counted(list[int]):
         seen = 0
