@@ -19,6 +19,7 @@ memo's takes 1.3 MB, every 45 minutes in that hour of churn, and RSS grew by as 
 
 import ctypes
 import os
+import time
 from typing import Final
 
 import trio
@@ -37,6 +38,8 @@ _LITTLE: Final = 512 * 1024  # free bytes that stay
 _FOR_EACH_CHUNK: Final = 1.3e-6
 _FOR_EACH_BYTE: Final = 0.12e-9
 _MOST: Final = 0.015
+_LONG: Final = 0.005  # to find out how much is free
+_SELDOM: Final = 7_200.0
 
 # Of <malloc.h>: the fields of `struct mallinfo2`.
 _NAMES: Final = (
@@ -66,7 +69,7 @@ def settle() -> None:
 
 
 async def keep_trimmed() -> None:
-    """Give free memory back to the kernel every five minutes, until cancelled.
+    """Give free memory back to the kernel every five minutes, until cancelled; see the module.
 
     Nothing happens where the C library has no such functions.
     """
@@ -76,9 +79,14 @@ async def keep_trimmed() -> None:
     if usage is None or trim is None:
         return
     usage.restype = _Usage
+    interval = _INTERVAL
     while True:
-        await trio.sleep(_INTERVAL)
+        await trio.sleep(interval)
+        began = time.perf_counter()
         found = usage()
+        # It counts chunks one by one: of very many it asks seldom.
+        took = time.perf_counter() - began
+        interval = _INTERVAL if took < _LONG else min(2 * interval, _SELDOM)
         seconds = found.ordblks * _FOR_EACH_CHUNK + found.fordblks * _FOR_EACH_BYTE
         if found.fordblks > _LITTLE and seconds < _MOST:
             trim(0)
