@@ -10,7 +10,7 @@ __all__ = ["alive", "left_in_cycles", "uncollected"]
 def alive(*kinds: type) -> int:
     """How many objects of these types there are."""
     gc.collect()
-    return sum(isinstance(each, kinds) for each in gc.get_objects())
+    return _count(kinds)
 
 
 @contextmanager
@@ -25,7 +25,7 @@ def uncollected(*kinds: type) -> Iterator[list[int]]:
     gc.disable()
     try:
         yield found
-        found.append(sum(isinstance(each, kinds) for each in gc.get_objects()) - before)
+        found.append(_count(kinds) - before)
     finally:
         gc.enable()
 
@@ -45,3 +45,7 @@ def left_in_cycles() -> Iterator[set[type]]:
         gc.set_debug(0)
         gc.enable()
         gc.garbage.clear()
+
+
+def _count(kinds: tuple[type, ...]) -> int:
+    return sum(isinstance(each, kinds) for each in gc.get_objects())

@@ -12,7 +12,7 @@ Nothing here waits, locks, or allocates for a delivery. Who the recipients are i
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final
 
@@ -97,25 +97,20 @@ class FanOut(Refusals):
                 self.observer.published_whole(recipients, portion.batch.runs, self._matches, skip)
             else:
                 self.observer.published(recipients, portion.entries, skip)
-        forms = len(recipients.by_form or recipients.wide)  # at most
-        if forms > 1 and portion.count * forms > _WRITTEN:
-            parts = recipients.of_each_form()
-        elif recipients.wide:
-            parts = recipients.parts()
-        else:
-            return self._deliver(recipients, portion, skip, first)
-        return self._deliver_parts(parts, portion, skip, first)
+        if recipients.wide or _takes_long(recipients, portion):
+            return self._deliver_parts(recipients, portion, skip, first)
+        return self._deliver(recipients, portion, skip, first)
 
     def _deliver_parts(
         self,
-        parts: Iterable[Recipients],
+        recipients: Recipients,
         portion: Portion,
         skip: Outbox | None,
         first: int | None,
     ) -> Iterator[None]:
         """As `deliver`, where that takes long."""
         version = self._resolver.version
-        for part in parts:
+        for part in _parts(recipients, portion):
             if self._resolver.version == version:
                 left = self._deliver(part, portion, skip, first)
                 yield
@@ -364,6 +359,21 @@ def _ids(form: WireForm, entries: Sequence[Matched], first: int | None) -> list[
     if first is None or not form.numbered:
         return None
     return list(accumulate([entry[2] for entry in entries[:-1]], initial=first))
+
+
+def _takes_long(recipients: Recipients, portion: Portion) -> bool:
+    """Whether there is too much to be written in a step."""
+    forms = len(recipients.by_form)
+    return forms > 1 and portion.count * forms > _WRITTEN
+
+
+def _parts(recipients: Recipients, portion: Portion) -> Iterator[Recipients]:
+    """Recipients by as many as get a portion in a step."""
+    for part in recipients.parts() if recipients.wide else (recipients,):
+        if _takes_long(part, portion):
+            yield from part.of_each_form()
+        else:
+            yield part
 
 
 def _unless_short(steps: Iterator[None]) -> Iterator[None] | None:

@@ -139,15 +139,11 @@ class Recipients:
             yield made
 
     def of_each_form(self) -> Iterator["Recipients"]:
-        """All of them in parts that want one form each."""
-        for part in self.parts() if self.wide else (self,):
-            if len(part.by_form) <= 1:
-                yield part
-                continue
-            for _, members in part.by_form:
-                yield Recipients(members, self.targeted)
-            if part.queues:
-                yield Recipients(part.queues, self.targeted)
+        """Those that aren't `wide`, in parts that want one form each."""
+        for _, members in self.by_form:
+            yield Recipients(members, self.targeted)
+        if self.queues:
+            yield Recipients(self.queues, self.targeted)
 
 
 def _queues(subscribers: Sequence[Subscriber]) -> Sequence[QueueGroup]:

@@ -368,8 +368,6 @@ class Block:
         if limit < self.head.messages:
             reached = accumulate([body.counts[run] for run in chosen])
             chosen = chosen[: bisect_left(list(reached), limit) + 1]
-        if max_bytes >= MAX_ID:
-            return chosen
         if len(chosen) > _FEW_RUNS:
             longest = max(map(len, body.lists)) + HEAD_LENGTH
             if max_bytes >= self.head.size + self.head.messages * longest:

@@ -181,8 +181,9 @@ class PageWalk:
         except HistoryDamaged:
             ended = True
         if ended:
-            for each in self._readers:
-                each.end(self._place)
+            for each in self._found:
+                if not each.is_full:
+                    each.end(self._place)
             self.pages = [each.page() for each in self._found]
         return ended
 
@@ -194,7 +195,7 @@ class PageWalk:
                 self._bytes_left -= row.head.size
                 self._blocks_left -= 1
                 left = min(self._cost_left, self._bytes_left, self._blocks_left)
-                if left <= 0 or not self._readers:
+                if left <= 0 or all(each.is_full for each in self._found):
                     return True
                 if looked_at == _STEP_BLOCKS:
                     return False
@@ -212,8 +213,6 @@ class PageWalk:
                 self._cost_left -= each.take(block, runs, self._place)
             else:
                 each.end(self._place)
-            if each.is_full:
-                self._readers.remove(each)
 
 
 class _Runs:
@@ -271,8 +270,7 @@ class _Readers:
     """
 
     def __init__(self, found: Iterable[_Found]) -> None:
-        self._active = dict.fromkeys(found)
-        every = [(each, lookup) for each in self._active for lookup in each.lookups]
+        every = [(each, lookup) for each in found for lookup in each.lookups]
         shared = Counter(hash_ for _, lookup in every for hash_ in lookup)
         # Each alternative under the tag that the fewest look for: what all do, most blocks have.
         self._by_hash: dict[int, list[tuple[_Found, Mapping[int, bytes]]]] = {
@@ -283,7 +281,7 @@ class _Readers:
         self.tags = {tag for _, lookup in every for tag in lookup.values()}
 
     def asking(self, row: Row) -> Collection[_Found]:
-        """Those for whom something may be in a block."""
+        """Those whose pages aren't full, and for whom something may be in a block."""
         there = self._by_hash.keys() & unpack_all(INDEXES, row.hashes)
         first, last = row.head.first, row.head.last
         return dict.fromkeys(
@@ -291,23 +289,9 @@ class _Readers:
                 each
                 for hash_ in there
                 for each, lookup in self._by_hash[hash_]
-                if each.wanted.after < last
+                if not each.is_full
+                and each.wanted.after < last
                 and first <= each.wanted.upto
                 and (len(lookup) == 1 or there.issuperset(lookup))
             ]
         )
-
-    def remove(self, found: _Found) -> None:
-        """Forget a reader whose page is full."""
-        del self._active[found]
-        for lookup in found.lookups:
-            for hash_ in lookup:
-                self._by_hash[hash_] = [
-                    (each, asked) for each, asked in self._by_hash[hash_] if each is not found
-                ]
-
-    def __len__(self) -> int:
-        return len(self._active)
-
-    def __iter__(self) -> Iterator[_Found]:
-        return iter(self._active)

@@ -1,6 +1,7 @@
 """Messages to very many subscriptions: one to all of them, or each to some."""
 
 import socket
+from collections.abc import Callable
 from typing import Final
 
 from mist.bench.dialect import Line
@@ -64,6 +65,17 @@ def rooms(arena: Arena, *, subscribers: int, tags: int) -> Attack:
 
 def forms_nats(arena: Arena, *, subscriptions: int, messages: int) -> Attack:
     """Messages in one chunk to subscriptions of one NATS client to one subject."""
+    about = f"{messages:,} messages to {subscriptions:,} subscriptions of a NATS client"
+    return Attack("wide, nats forms", about, _to_one_client(arena, subscriptions, messages))
+
+
+def wide_nats(arena: Arena, *, subscriptions: int) -> Attack:
+    """A message to so many subscriptions of one NATS client to one subject."""
+    about = f"a message to {subscriptions:,} subscriptions of a NATS client to one subject"
+    return Attack("wide, nats", about, _to_one_client(arena, subscriptions, 1))
+
+
+def _to_one_client(arena: Arena, subscriptions: int, messages: int) -> Callable[[], int]:
     subscriber, publisher = _nats_client(arena), _nats_client(arena)
     subscriber.send(b"".join([b"SUB wide %d\r\n" % sid for sid in range(subscriptions)]), marks=0)
     subscriber.send(_PING)
@@ -76,26 +88,7 @@ def forms_nats(arena: Arena, *, subscriptions: int, messages: int) -> Attack:
         arena.crowd.wait()
         return 0
 
-    about = f"{messages:,} messages to {subscriptions:,} subscriptions of a NATS client"
-    return Attack("wide, nats forms", about, play)
-
-
-def wide_nats(arena: Arena, *, subscriptions: int) -> Attack:
-    """A message to so many subscriptions of one NATS client to one subject."""
-    subscriber, publisher = _nats_client(arena), _nats_client(arena)
-    subscriber.send(b"".join([b"SUB wide %d\r\n" % sid for sid in range(subscriptions)]), marks=0)
-    subscriber.send(_PING)
-    arena.crowd.wait()
-
-    def play() -> int:
-        publisher.send(b"PUB wide 1\r\nx\r\n" + _PING)
-        arena.crowd.wait()
-        subscriber.send(_PING)
-        arena.crowd.wait()
-        return 0
-
-    about = f"a message to {subscriptions:,} subscriptions of a NATS client to one subject"
-    return Attack("wide, nats", about, play)
+    return play
 
 
 def _nats_client(arena: Arena) -> Peer:
