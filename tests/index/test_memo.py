@@ -36,7 +36,7 @@ def test_tag_lists_that_are_all_different_leave_nothing_behind() -> None:
     finally:
         tracemalloc.stop()
     assert not memo.entries
-    assert held < 1_000  # bytes more than before the first of them
+    assert held < 10_000  # bytes more than before the first: a set of each would take 4 million
 
 
 def test_most_first_sights_outlast_a_few_others() -> None:
