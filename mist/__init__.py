@@ -30,6 +30,7 @@ General layout, from the bottom up; a module imports only what stands before it:
     listening                   what is bound to addresses
     transports/, http/          streams of bytes; requests, with static/ for browsers
     allocator, collector        the process: its memory allocator; its garbage collection
+    descriptors                 the table of its open files
     logs, server                logging; one nursery that runs it all
     reloading, backup/          settings taken again; copies of a running server
     serving                     the server as a process

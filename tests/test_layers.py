@@ -62,6 +62,7 @@ LAYERS = [
     "http",
     "allocator",
     "collector",
+    "descriptors",
     "logs",
     "server",
     "reloading",

@@ -39,11 +39,12 @@ def serve(**flags: object) -> None:
             # Not for a help text, or to be told of a wrong setting.
             import trio
 
-            from mist import allocator, collector, logs
+            from mist import allocator, collector, descriptors, logs
             from mist.serving import serve as run_server
 
         logs.configure(config.log_format, config.log_level)
         allocator.settle()
+        descriptors.reserve(config.max_connections)
         collector.settle()
         trio.run(run_server, config, _announce, partial(load_config, flags, os.environ))
     except StartupError as error:

@@ -407,6 +407,10 @@ class Executor(ABC):
         """
 
     @abstractmethod
+    def replaying(self) -> AbstractContextManager[None]:
+        """Have what is written wait little while pages are replayed on the event loop."""
+
+    @abstractmethod
     def beside(self, name: str) -> str:
         """The path of a file beside the log's own, `:memory:` where it has none."""
 

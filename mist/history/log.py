@@ -8,8 +8,8 @@ The writer keeps position and totals in memory (`LogMetadata`); a log opened for
 its block store each time, since another process is writing.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -164,13 +164,15 @@ class Log(History):
         bound = await self._bound(upto)
         return await pages.read(read, self._walk, selection, after, bound, limit, max_bytes)
 
-    def expecting(
-        self, selection: Selection | None, after: int, upto: int
-    ) -> AbstractContextManager[None]:
+    @contextmanager
+    def expecting(self, selection: Selection | None, after: int, upto: int) -> Iterator[None]:
         pages = self._access.pages
-        if selection is None or pages is None:
-            return nullcontext()
-        return pages.expecting(selection, after, upto)
+        with self._access.executor.replaying():
+            if selection is None or pages is None:
+                yield
+                return
+            with pages.expecting(selection, after, upto):
+                yield
 
     async def _walk(self, wanted: Sequence[Wanted], max_cost: int) -> list[KeptPage | None]:
         walk = PageWalk(wanted, max_cost)

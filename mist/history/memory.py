@@ -336,6 +336,9 @@ class _Inline(Executor):
         copy = self._store.frozen()
         return await trio.to_thread.run_sync(work, copy, limiter=self._reading)
 
+    def replaying(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def beside(self, name: str) -> str:
         return ":memory:"
 

@@ -780,6 +780,25 @@ async def test_writer_lowers_the_switch_interval_and_never_raises_it(url):
         sys.setswitchinterval(before)
 
 
+async def test_the_switch_interval_is_shorter_until_the_last_replay_is_done(url):
+    before = sys.getswitchinterval()
+    selection = select("a")
+    sys.setswitchinterval(0.0001)
+    try:
+        async with await open_history(url) as history:
+            await history.append([one("a")])
+            seen = []
+            for a, b in ((selection, None), (None, selection)) * 5:
+                with history.expecting(a, 0, 1):
+                    with contextlib.suppress(KeyError), history.expecting(b, 0, 1):
+                        raise KeyError
+                    seen.append(sys.getswitchinterval())
+                seen.append(sys.getswitchinterval())
+        assert seen == pytest.approx([0.00001, 0.0001] * 10)
+    finally:
+        sys.setswitchinterval(before)
+
+
 async def test_cancelled_append_is_whole_or_not_there(url):
     async with await open_history(url) as history:
         for delay in range(30):

@@ -18,6 +18,7 @@ from mist.certificate import Certificate
 from mist.cli.config.certificates import validity
 from mist.cli.config.findings import Finding, bad, good, warn
 from mist.config import Config, Listen
+from mist.descriptors import OTHERS
 from mist.errors import StartupError
 from mist.listening import reason
 
@@ -25,7 +26,6 @@ __all__ = ["is_running", "local_findings"]
 
 _MIB: Final = 1 << 20
 _LEAST_FREE: Final = 64 * _MIB  # bytes; with less, a server soon can't store
-_OTHER_FILES: Final = 100  # that a server has open beside its connections: databases, libraries
 _SOON: Final = 21 * 86_400  # seconds before a certificate's end
 _BUILT: Final = 1_735_689_600  # 2025-01-01: a clock that shows less was never set
 
@@ -117,7 +117,7 @@ def _disk(config: Config) -> Iterator[Finding]:
 
 def _open_files(config: Config) -> Finding:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = config.max_connections + _OTHER_FILES
+    wanted = config.max_connections + OTHERS
     if limit == resource.RLIM_INFINITY or limit >= wanted:
         return good("open files", f"the limit of {limit} is enough for max_connections")
     return warn(
