@@ -9,7 +9,7 @@ its block store each time, since another process is writing.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -167,12 +167,14 @@ class Log(History):
     @contextmanager
     def expecting(self, selection: Selection | None, after: int, upto: int) -> Iterator[None]:
         pages = self._access.pages
-        with self._access.executor.replaying():
-            if selection is None or pages is None:
-                yield
-                return
-            with pages.expecting(selection, after, upto):
-                yield
+        if pages is None:  # of a log that isn't written here, for which nobody waits
+            yield
+            return
+        with (
+            self._access.executor.replaying(),
+            nullcontext() if selection is None else pages.expecting(selection, after, upto),
+        ):
+            yield
 
     async def _walk(self, wanted: Sequence[Wanted], max_cost: int) -> list[KeptPage | None]:
         walk = PageWalk(wanted, max_cost)

@@ -22,7 +22,7 @@ from typing import Final
 import attrs
 import trio
 
-from mist import allocator, collector, logs
+from mist import allocator, collector, descriptors, logs
 from mist.bench.process import Started, cpu_seconds, start_server
 from mist.config import load_config
 from mist.serving import serve
@@ -124,6 +124,7 @@ def _main(path: Path, arguments: Sequence[str]) -> None:
     allocator.settle()
     config = load_config(_flags(arguments), os.environ)
     logs.configure(config.log_format, config.log_level)
+    descriptors.reserve(config.max_connections)
     collector.settle()
     with _mapped(path) as numbers:
         trio.run(serve, config, _announce, instruments=[LoopWatch(numbers)])
