@@ -280,6 +280,8 @@ class WireForm(abc.ABC):
     name: ClassVar[str]
     numbered: ClassVar[bool] = False
     """Whether deliveries carry their ids, where there are any."""
+    shows_envelope: ClassVar[bool] = False
+    """Whether what messages have beside tags and data makes a difference."""
     delivers: ClassVar[bool] = True
     """Whether peers get the messages so; else it only tells a reader of the history of them."""
     passes_lines: ClassVar[bool] = False

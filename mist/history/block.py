@@ -56,16 +56,21 @@ class TagLists(Recent[bytes, TagList]):
         return found
 
     def of_runs(
-        self, lists: Mapping[int, bytes] | Sequence[bytes], numbers: Sequence[int]
+        self,
+        lists: Mapping[int, bytes] | Sequence[bytes],
+        numbers: Sequence[int],
+        *,
+        keep: bool = False,
     ) -> list[TagList]:
         """The tag list of each of some runs. Those that come once aren't kept: so the others are.
 
         Args:
             lists: of a block.
             numbers: of each run's list.
+            keep: whether they come in other blocks, too, however often they do in this one.
         """
         distinct = set(numbers)
-        if len(distinct) > _FEW_LISTS and len(distinct) * 2 > len(numbers):
+        if not keep and len(distinct) > _FEW_LISTS and len(distinct) * 2 > len(numbers):
             return [TagList.passing(lists[number]) for number in numbers]
         known = {number: self.get(lists[number]) for number in distinct}
         return [known[number] for number in numbers]
@@ -260,11 +265,22 @@ class Block:
             _length_of_last(beyond, self._data(runs[-1])) if beyond else 0,
         )
 
-    def whole_runs(self, runs: Sequence[int]) -> list[Stored]:
-        """Some of its runs, by their ascending numbers; for who asks a whole block many times."""
+    def entries(self, runs: Sequence[int]) -> dict[int, Entry]:
+        """Some of its runs by their numbers, for who makes publications of them for many."""
+        if not runs:
+            return {}
         self._added_up()
         count = sum(pick(self.columns.counts, runs))
-        return self.stored(Part(self.head, self.columns, runs, count, self.head.last))
+        part = Part(self.head, self.columns, runs, count, self.head.last)
+        return dict(zip(runs, self._entries(part, keep=True), strict=True))
+
+    def gathered(self, runs: Sequence[int], entries: Mapping[int, Entry]) -> list[Stored]:
+        """Some runs as publications, by their ascending numbers.
+
+        Args:
+            entries: these runs, and perhaps others.
+        """
+        return self._sections(runs, list(pick(self._firsts, runs)), [entries[run] for run in runs])
 
     def single(self, selection: Selection | None, ids: Sequence[int]) -> list[Stored]:
         """Those of some messages that are there and selected, each an entry by itself.
@@ -378,8 +394,8 @@ class Block:
         wires = map(add, pick(body.sizes, chosen), map(mul, lengths, pick(body.counts, chosen)))
         return chosen[: bisect_left(list(accumulate(wires)), max_bytes) + 1]
 
-    def _entries(self, part: Part) -> list[Entry]:
-        """The runs of a part with their wires as published."""
+    def _entries(self, part: Part, *, keep: bool = False) -> list[Entry]:
+        """The runs of a part with their wires as published; `keep` as for `TagLists.of_runs`."""
         runs, columns = part.runs, self.columns
         numbers = pick(columns.run_lists, runs)
         counts = pick(columns.counts, runs)
@@ -390,7 +406,7 @@ class Block:
             counts[-1] -= part.beyond
             starts[0] += part.skipped
             ends[-1] -= part.unreached
-        tag_lists = self._tag_lists.of_runs(columns.lists_of(numbers), numbers)
+        tag_lists = self._tag_lists.of_runs(columns.lists_of(numbers), numbers, keep=keep)
         data = self._all_data
         # Special-cased for runs of one: most of a replay is spent in this line.
         if max(counts) == 1:

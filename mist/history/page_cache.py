@@ -29,7 +29,7 @@ from mist.history.record import Packed, Page, Stored
 from mist.history.selection import Selection
 from mist.message import TagSet
 
-__all__ = ["KeptPage", "PageCache", "PageKey", "cost_of"]
+__all__ = ["KeptPage", "PageCache", "PageKey", "Sums"]
 
 _PAGE_COST: Final = 900  # bytes of one, beside its publications
 _STORED_COST: Final = 350  # of a publication, beside its runs
@@ -44,6 +44,39 @@ _CHUNK_COST: Final = 200  # bytes of what holds them
 
 PageKey = tuple[frozenset[TagSet], int]
 """The alternatives of a selection, and the id behind which the page begins."""
+
+
+@attrs.define(eq=False)
+class Sums:
+    """What some publications are together.
+
+    Attributes:
+        count, size: messages, and bytes of their wires.
+        cost: bytes that they take in a page, roughly; their tag lists as if nobody else had them.
+    """
+
+    count: int = 0
+    size: int = 0
+    cost: int = 0
+    _lists: set[int] = attrs.field(factory=set, init=False)  # `id` of each
+
+    def add(self, every: Sequence[Stored]) -> int:
+        """Count some. Returns what they cost. O(entries)."""
+        entries = [entry for stored in every for entry in stored.entries]
+        known = self._lists
+        new = {
+            id(tag_list): len(tag_list.canonical)
+            for tag_list, _, _ in entries
+            if id(tag_list) not in known
+        }
+        known.update(new)
+        size = sum([len(wire) for _, wire, _ in entries])
+        cost = _STORED_COST * len(every) + _ENTRY_COST * len(entries) + size
+        cost += _LIST_COST * len(new) + 4 * sum(new.values())
+        self.count += sum([count for _, _, count in entries])
+        self.size += size
+        self.cost += cost
+        return cost
 
 
 @attrs.define(eq=False)
@@ -71,15 +104,28 @@ class KeptPage(Packed):
 
     @classmethod
     def of(
-        cls, key: PageKey, steps: Sequence[Sequence[Stored]], known: int, *, complete: bool = True
+        cls,
+        key: PageKey,
+        steps: Sequence[Sequence[Stored]],
+        sums: Sums,
+        known: int,
+        *,
+        complete: bool = True,
     ) -> Self:
-        """The page with these messages. O(entries)."""
-        every = [stored for step in steps for stored in step]
-        last = every[-1].firsts[-1] + every[-1].entries[-1][2] - 1 if every else 0
-        count, size = (sum([getattr(each, name) for each in every]) for name in ("count", "size"))
+        """The page with these messages.
+
+        Args:
+            sums: of them.
+        """
+        last = 0
+        if sums.count:
+            newest = steps[-1][-1]
+            last = newest.firsts[-1] + newest.entries[-1][2] - 1
+        else:
+            steps = ()
         tags = sum([_TAG_COST + len(tag) for tags in key[0] for tag in tags])
-        cost = _PAGE_COST + tags + cost_of(every, set())
-        return cls(steps if every else (), count, size, cost, last, known, complete)
+        cost = _PAGE_COST + tags + sums.cost
+        return cls(steps, sums.count, sums.size, cost, last, known, complete)
 
     def unpack(self) -> Iterator[Sequence[Stored]]:
         yield from self.steps
@@ -150,24 +196,6 @@ class PageCache(Recent[PageKey, KeptPage]):
         self._newest = _Newest()
         for key in list(self._kept):
             self.remove(key)
-
-
-def cost_of(every: Sequence[Stored], seen: set[int]) -> int:
-    """Bytes that publications take in a page, roughly; their tag lists as if nobody else had them.
-
-    Args:
-        seen: `id` of each tag list that was counted, to which those of these are added.
-    """
-    entries = [entry for stored in every for entry in stored.entries]
-    lists = {id(tag_list): len(tag_list.canonical) for tag_list, _, _ in entries}
-    new = lists.keys() - seen
-    seen |= new
-    return (
-        _STORED_COST * len(every)
-        + _ENTRY_COST * len(entries)
-        + sum([stored.size for stored in every])
-        + sum([_LIST_COST + 4 * lists[each] for each in new])
-    )
 
 
 @attrs.frozen(eq=False)

@@ -24,10 +24,11 @@ from mist.history.block_cache import Blocks
 from mist.history.block_store import BlockStore
 from mist.history.columns import INDEXES, unpack_all
 from mist.history.layout import Row
-from mist.history.page_cache import KeptPage, PageKey, cost_of
+from mist.history.page_cache import KeptPage, PageKey, Sums
 from mist.history.part import pick
 from mist.history.record import Stored
 from mist.history.selection import Selection
+from mist.wire import Entry
 
 __all__ = ["PAGE_BYTES", "PAGE_MESSAGES", "PageWalk", "Wanted"]
 
@@ -66,54 +67,58 @@ class _Found:
     Attributes:
         wanted: by whom.
         stored: the messages, by ascending ids.
-        count, size: how many, and bytes of their wires.
+        sums: of them.
         reached: up to this id nothing is missing.
         is_full: whether nothing more is taken.
     """
 
     wanted: Wanted
     stored: list[Stored] = attrs.field(factory=list)
-    count: int = 0
-    size: int = 0
+    sums: Sums = attrs.field(factory=Sums)
     reached: int = 0
     is_full: bool = False
-    _lists: set[int] = attrs.field(factory=set)  # see `cost_of`
 
     @property
     def lookups(self) -> Sequence[Mapping[int, bytes]]:
         """See `Selection`."""
         return self.wanted.selection.lookups or ()
 
-    def take(self, block: Block, runs: "_Runs | None", place: int) -> int:
+    def choose(self, block: Block, runs: "_Runs", place: int) -> Sequence[int] | None:
+        """The runs of a block that are selected, where all of these can be taken; else None."""
+        wanted, head = self.wanted, block.head
+        if max(wanted.after, place) >= head.start or head.last > wanted.upto:
+            return None
+        chosen = runs.of(self.lookups)
+        return None if chosen is None or not self._has_room(block, chosen) else chosen
+
+    def take(self, block: Block, place: int) -> int:
         """Take what is selected of a block, as far as there is room. Returns what it costs.
 
         Args:
-            runs: of the block; None where it is asked by few.
             place: up to this id all has been taken. Where blocks were joined meanwhile, more of
                 this one than its beginning may have been.
         """
-        wanted, head = self.wanted, block.head
-        after, last = max(wanted.after, place), head.last
-        chosen = None
-        if runs is not None and after < head.start and last <= wanted.upto:
-            chosen = runs.of(self.lookups)
-        if chosen is not None and self._has_room(block, chosen):
-            stored = block.whole_runs(chosen) if chosen else []
-        else:
-            part = block.part(
-                *(wanted.selection, after, wanted.upto),
-                *(PAGE_MESSAGES - self.count, PAGE_BYTES - self.size),
-            )
-            if part is None:
-                return 0
-            last = part.last
-            stored = [each for step in PackedPart(block, part).unpack() for each in step]
+        wanted = self.wanted
+        part = block.part(
+            *(wanted.selection, max(wanted.after, place), wanted.upto),
+            *(PAGE_MESSAGES - self.sums.count, PAGE_BYTES - self.sums.size),
+        )
+        if part is None:
+            return 0
+        stored = [each for step in PackedPart(block, part).unpack() for each in step]
+        return self.add(stored, part.last)
+
+    def add(self, stored: Sequence[Stored], last: int) -> int:
+        """Take publications of a block. Returns what they cost.
+
+        Args:
+            last: the highest id of the block, or of what was looked at.
+        """
         self.stored += stored
-        self.count += sum([each.count for each in stored])
-        self.size += sum([each.size for each in stored])
-        if self.count >= PAGE_MESSAGES or self.size >= PAGE_BYTES:
+        cost = self.sums.add(stored)
+        if self.sums.count >= PAGE_MESSAGES or self.sums.size >= PAGE_BYTES:
             self.end(last)
-        return cost_of(stored, self._lists)
+        return cost
 
     def end(self, place: int) -> None:
         """Take nothing behind an id."""
@@ -122,11 +127,11 @@ class _Found:
 
     def _has_room(self, block: Block, runs: Sequence[int]) -> bool:
         """Whether runs fit a page, and are few enough for a step."""
-        columns = block.columns
+        columns, sums = block.columns, self.sums
         return (
             len(runs) <= _STEP
-            and sum(pick(columns.counts, runs)) <= min(PAGE_MESSAGES - self.count, _STEP)
-            and sum(pick(columns.sizes, runs)) <= PAGE_BYTES - self.size
+            and sum(pick(columns.counts, runs)) <= min(PAGE_MESSAGES - sums.count, _STEP)
+            and sum(pick(columns.sizes, runs)) <= PAGE_BYTES - sums.size
         )
 
     def page(self) -> KeptPage | None:
@@ -135,7 +140,8 @@ class _Found:
         if self.reached <= wanted.after:
             return None
         complete = self.reached == wanted.upto
-        return KeptPage.of(wanted.key, list(self._steps()), self.reached, complete=complete)
+        steps = list(self._steps())
+        return KeptPage.of(wanted.key, steps, self.sums, self.reached, complete=complete)
 
     def _steps(self) -> Iterator[Sequence[Stored]]:
         """The messages, as many at a time as are unpacked in a step."""
@@ -158,7 +164,7 @@ class PageWalk:
 
     Args:
         wanted: at least one; of each, `selection.lookups` is there.
-        max_cost: of all pages together, with which the walk ends; see `cost_of`.
+        max_cost: of all pages together, with which the walk ends; see `Sums`.
 
     Attributes:
         pages: for each reader, once the walk has ended; None where it ended before that began.
@@ -207,12 +213,20 @@ class PageWalk:
         if not asking:
             return
         block = blocks.decode(row, keep=self._blocks_left > _MAX_BLOCKS - _KEPT_BLOCKS)
-        runs = _Runs(block, self._readers.tags) if len(asking) > _FEW else None
+        chosen: Mapping[_Found, Sequence[int] | None] = {}
+        entries: Mapping[int, Entry] = {}
+        if len(asking) > _FEW:
+            runs = _Runs(block, self._readers.tags)
+            chosen = {each: each.choose(block, runs, self._place) for each in asking}
+            entries = block.entries(sorted({run for own in chosen.values() for run in own or ()}))
         for each in asking:
-            if self._cost_left > 0:
-                self._cost_left -= each.take(block, runs, self._place)
-            else:
+            own = chosen.get(each)
+            if self._cost_left <= 0:
                 each.end(self._place)
+            elif own is None:
+                self._cost_left -= each.take(block, self._place)
+            elif own:
+                self._cost_left -= each.add(block.gathered(own, entries), block.head.last)
 
 
 class _Runs:

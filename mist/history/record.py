@@ -8,7 +8,7 @@ ago.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Final, Self
 
@@ -32,6 +32,7 @@ __all__ = [
     "StoredMessage",
     "Trimmed",
     "cut",
+    "joined",
 ]
 
 _wire_of = itemgetter(1)  # of an entry; these two are asked of every message replayed
@@ -295,6 +296,36 @@ class Problem:
     first: int
     last: int
     text: str
+
+
+def joined(every: Iterable[Stored]) -> Iterator[Stored]:
+    """Publications, those that follow each other as one: for who asks for messages and ids only.
+
+    What they have beside is that of the first. None of them has channel numbers.
+    """
+    waiting: list[Stored] = []
+    for each in every:
+        if waiting and each.framable != waiting[0].framable:
+            yield _as_one(waiting)
+            waiting = []
+        waiting.append(each)
+    if waiting:
+        yield _as_one(waiting)
+
+
+def _as_one(every: Sequence[Stored]) -> Stored:
+    first = every[0]
+    if len(every) == 1:
+        return first
+    return Stored(
+        [entry for each in every for entry in each.entries],
+        first.time,
+        first.publisher,
+        first.framable,
+        first.audience,
+        first.meta,
+        firsts=[id_ for each in every for id_ in each.firsts],
+    )
 
 
 def cut(entry: Entry, skip: int, take: int) -> Entry:

@@ -17,7 +17,7 @@ import attrs
 import trio
 
 from mist.history.layout import Row
-from mist.history.page_cache import KeptPage, PageCache, PageKey
+from mist.history.page_cache import KeptPage, PageCache, PageKey, Sums
 from mist.history.page_walk import PAGE_BYTES, PAGE_MESSAGES, Wanted
 from mist.history.record import Packed, Page, Stored
 from mist.history.selection import Selection
@@ -128,7 +128,10 @@ class SharedPages:
 
         def keep(steps: Sequence[Sequence[Stored]]) -> None:
             if version == self._cache.version:
-                self._cache.keep(key, KeptPage.of(key, steps, page.after))
+                sums = Sums()
+                for step in steps:
+                    sums.add(step)
+                self._cache.keep(key, KeptPage.of(key, steps, sums, page.after))
 
         return Page([], page.after, True, [_ToBeKept(page, keep)])
 

@@ -8,7 +8,7 @@ has to wait for it after each of its system calls.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import trio
 
@@ -17,6 +17,7 @@ from mist.change import Change
 from mist.commands import Since
 from mist.history import Page, Selection, Stored
 from mist.history.cursor import Cursor
+from mist.history.record import joined
 from mist.history.visibility import envelope_of, visible_to
 from mist.message import TagSet
 from mist.replies import Fetched
@@ -185,37 +186,55 @@ class Replayer:
 
     def _queue(self, step: Sequence[Stored], *, owed: bool) -> int:
         """Queue messages, and say how many that were."""
-        total = 0
         outbox, broker = self._outbox, self._sequencer.broker
         if outbox.ended:
             return sum(stored.count for stored in step)
+        every = [may for each in step if (may := visible_to(each, outbox.attributes))]
+        total = 0
         replayed: list[tuple[Sequence[Entry], Sequence[int] | None, int]] = []
-        for whole in step:
-            stored = visible_to(whole, outbox.attributes)
-            if stored is None:
-                continue
-            outbox.note_replayed(stored.count, owed=owed)
-            try:
-                wire, count = outbox.form.join(
-                    stored.entries,
-                    framable=stored.framable,
-                    firsts=stored.firsts,
-                    envelope=envelope_of(stored),
-                )
-            except Exception as error:  # a session that ended for it would resume here for ever
-                broker.failures.note("delivery", error)
-                broker.dropped["error"] += stored.count
-                continue
+        for stored, wire, count in self._write(every, owed=owed):
+            whole = stored.count
+            outbox.note_replayed(whole, owed=owed)
             run = stored.entries, stored.firsts, count
             outbox.replay(wire, broker.queued(outbox, run))
-            total += stored.count
+            total += whole
             replayed.append(run)
-            missing = stored.count - count
+            missing = whole - count
             if missing:
                 outbox.dropped_unframable += missing
                 broker.dropped["unframable"] += missing
         broker.note_replayed(outbox, replayed)
         return total
+
+    def _write(self, every: Sequence[Stored], *, owed: bool) -> Sequence[tuple[Stored, bytes, int]]:
+        """Publications in the peer's form, each with how many messages of it are there.
+
+        Those that follow each other are written as one, where that makes no difference: where few
+        share a room, a page has one message of each.
+        """
+        outbox, broker = self._outbox, self._sequencer.broker
+        if len(every) > 1 and not outbox.form.shows_envelope:
+            with suppress(Exception):  # by themselves, as many are written as can be
+                return list(map(self._in_form, joined(every)))
+        found = []
+        for stored in every:
+            try:
+                found.append(self._in_form(stored))
+            except Exception as error:  # a session that ended for it would resume here for ever
+                outbox.note_replayed(stored.count, owed=owed)
+                broker.failures.note("delivery", error)
+                broker.dropped["error"] += stored.count
+        return found
+
+    def _in_form(self, stored: Stored) -> tuple[Stored, bytes, int]:
+        form = self._outbox.form
+        wire, count = form.join(
+            stored.entries,
+            framable=stored.framable,
+            firsts=stored.firsts,
+            envelope=envelope_of(stored) if form.shows_envelope else None,
+        )
+        return stored, wire, count
 
     async def _room(self) -> None:
         """Wait until the peer has taken most of what is queued, or is gone."""

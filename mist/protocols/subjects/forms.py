@@ -50,6 +50,7 @@ class SubjectForm(WireForm):
     """
 
     name = "subjects"
+    shows_envelope = True
     has_columns = True
 
     def __init__(self, sid: bytes, headers: bool) -> None:

@@ -56,6 +56,7 @@ class TopicForm(WireForm):
 
     name = "topics"
     numbered = True
+    shows_envelope = True
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
