@@ -18,8 +18,8 @@ How it is built, from the outside in:
     block_store     the contract of a member: rows of blocks. `memory`, `sqlite`
     cursor          a reader's position, and which messages it can't get any more
     replay          pages and "the last n" over a block store; `inspection` verifies one;
-                    `page_walk` finds those of many readers, `page_cache` keeps them, and
-                    `shared_pages` decides when
+                    `page_walk` finds those of many readers (`page_readers`, `asked_runs`),
+                    `page_cache` keeps them, and `shared_pages` decides when
     retention       the policy; `retention_plan`, `thinning`: a step of it
     tracker         what retention removed of each tag, for recovery
     maintenance     the task that runs retention and compaction

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import islice
+from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
@@ -34,7 +35,8 @@ from mist.history.log_maintenance import LogMaintenance
 from mist.history.log_metadata import LogMetadata
 from mist.history.numbering import ChannelPosition, channel_key
 from mist.history.page_cache import KeptPage
-from mist.history.page_walk import PageWalk, Wanted
+from mist.history.page_readers import Wanted
+from mist.history.page_walk import PageWalk
 from mist.history.part import ColumnPage
 from mist.history.record import (
     KeyRecord,
@@ -58,6 +60,9 @@ __all__ = ["Log"]
 T = TypeVar("T")
 
 _PROBLEMS: Final = 100  # reported at most
+
+
+_SLICE: Final = 0.0003  # seconds of a pass of the event loop that a walk takes
 
 
 class Log(History):
@@ -176,12 +181,17 @@ class Log(History):
         ):
             yield
 
-    async def _walk(self, wanted: Sequence[Wanted], max_cost: int) -> list[KeptPage | None]:
-        walk = PageWalk(wanted, max_cost)
-        step = partial(walk.step, blocks=self._access.blocks)
-        while not await self._access.read(step, scan=True, long=True):
-            pass
-        return walk.pages
+    async def _walk(
+        self, wanted: Sequence[Wanted], max_cost: int, keep: Callable[[Wanted, KeptPage], None]
+    ) -> None:
+        walk = PageWalk(wanted, max_cost, keep)
+        while not walk.ended:
+            rows = await self._access.read(walk.read, scan=True, long=True)
+            began = perf_counter()
+            for _ in walk.take(rows, self._access.blocks):
+                if perf_counter() - began > _SLICE:
+                    await trio.lowlevel.checkpoint()
+                    began = perf_counter()
 
     async def columns(
         self,

@@ -18,7 +18,7 @@ import trio
 
 from mist.history.layout import Row
 from mist.history.page_cache import KeptPage, PageCache, PageKey, Sums
-from mist.history.page_walk import PAGE_BYTES, PAGE_MESSAGES, Wanted
+from mist.history.page_readers import PAGE_BYTES, PAGE_MESSAGES, Wanted
 from mist.history.record import Packed, Page, Stored
 from mist.history.selection import Selection
 
@@ -58,6 +58,7 @@ class SharedPages:
         self._numbers = 0
         self._page_cost = float(_PAGE_COST)
         self._hits = 0.0  # blocks of a page in which something is
+        self._walking = trio.Lock()  # each takes some of every pass of the event loop
 
     def __len__(self) -> int:
         return len(self._cache)
@@ -78,7 +79,9 @@ class SharedPages:
     async def read(
         self,
         read: Callable[[int, int, int], Awaitable[Page]],
-        walk: Callable[[Sequence[Wanted], int], Awaitable[list[KeptPage | None]]],
+        walk: Callable[
+            [Sequence[Wanted], int, Callable[[Wanted, KeptPage], None]], Awaitable[None]
+        ],
         selection: Selection,
         after: int,
         upto: int,
@@ -101,10 +104,14 @@ class SharedPages:
         known = self._cache.look_up(selection, after, upto, limit, max_bytes)
         # A smaller page than a walk finds can't be taken from it.
         if known is None and limit > PAGE_MESSAGES and max_bytes >= 2 * PAGE_BYTES:
-            wanted = self._together(Wanted(selection, after, upto))
-            if wanted:
-                await self._walk(walk, wanted)
-                known = self._cache.look_up(selection, after, upto, limit, max_bytes)
+            own = Wanted(selection, after, upto)
+            if self._together(own):
+                async with self._walking:
+                    known = self._cache.look_up(selection, after, upto, limit, max_bytes)
+                    wanted = () if known else self._together(own)
+                    if wanted:
+                        await walk(wanted, self._room, self._keeping())
+                        known = self._cache.look_up(selection, after, upto, limit, max_bytes)
         if known is not None:
             await trio.lowlevel.checkpoint()
             return known
@@ -174,20 +181,17 @@ class SharedPages:
         together = blocks * _WALKED + _ALONE
         return list(chosen.values()) if len(chosen) > 1 and together < alone else ()
 
-    async def _walk(
-        self,
-        walk: Callable[[Sequence[Wanted], int], Awaitable[list[KeptPage | None]]],
-        wanted: Sequence[Wanted],
-    ) -> None:
+    def _keeping(self) -> Callable[[Wanted, KeptPage], None]:
+        """What keeps the pages that a walk finds, unless it is overtaken by what removes some."""
         version = self._cache.version
-        pages = await walk(wanted, self._room)
-        if version != self._cache.version:
-            return
-        for each, page in zip(wanted, pages, strict=True):
-            if page is not None:
-                self._cache.keep(each.key, page)
+
+        def keep(wanted: Wanted, page: KeptPage) -> None:
+            if version == self._cache.version:
+                self._cache.keep(wanted.key, page)
                 self._note_hits(sum(map(len, page.steps)))
                 self._page_cost += _WEIGHT * (page.cost - self._page_cost)
+
+        return keep
 
     def _note_hits(self, blocks: int) -> None:
         self._hits += _WEIGHT * (blocks - self._hits)

@@ -1,14 +1,15 @@
 """Pages for many readers that wait: found together, and the same as each would find alone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 import pytest
+import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mist.errors import HistoryDamaged
-from mist.history import History, Selection, page_walk
+from mist.history import History, Selection, page_readers, page_walk
 from mist.history.block import Block
 from mist.history.block_cache import Blocks
 from mist.history.block_store import State
@@ -18,12 +19,16 @@ from mist.history.log import Log
 from mist.history.memory import MemoryBlockStore
 from mist.history.opening import open_history
 from mist.history.page_cache import KeptPage
-from mist.history.page_walk import PAGE_BYTES, PAGE_MESSAGES, PageWalk, Wanted
+from mist.history.page_readers import PAGE_BYTES, PAGE_MESSAGES, Wanted
+from mist.history.page_walk import PageWalk
 from mist.history.pieces import AnyRow
 from mist.history.replay import read_page
+from mist.wire import Entry
 from tests.history.messages import block_of, ids, one, publication, run, select, some
 
 PLENTY = 1 << 30
+
+Keep = Callable[[Wanted, KeptPage], None]
 
 
 class Calls:
@@ -43,9 +48,9 @@ def calls(history: History, monkeypatch: pytest.MonkeyPatch) -> Calls:
         calls.alone += 1
         return await page(*arguments)
 
-    async def read_together(wanted: Sequence[Wanted], max_cost: int) -> list[KeptPage | None]:
+    async def read_together(wanted: Sequence[Wanted], max_cost: int, keep: Keep) -> None:
         calls.walks.append(len(wanted))
-        return await walk(wanted, max_cost)
+        await walk(wanted, max_cost, keep)
 
     monkeypatch.setattr(history, "_page", read_alone)
     monkeypatch.setattr(history, "_walk", read_together)
@@ -112,15 +117,31 @@ async def test_a_walk_that_is_overtaken_by_an_erasure_is_made_in_vain(
     assert isinstance(history, Log)
     walk = history._walk
 
-    async def overtaken(wanted: Sequence[Wanted], max_cost: int) -> list[KeptPage | None]:
-        pages = await walk(wanted, max_cost)
+    async def overtaken(wanted: Sequence[Wanted], max_cost: int, keep: Keep) -> None:
+        found: list[tuple[Wanted, KeptPage]] = []
+        await walk(wanted, max_cost, lambda *page: found.append(page))
         await history.erase(Erasure(frozenset({"x"})))
-        return pages
+        assert len(found) == 2
+        for page in found:
+            keep(*page)
 
     monkeypatch.setattr(history, "_walk", overtaken)
     with waiting(history, (select("a"), 0, 4), (select("b"), 0, 4)):
         assert ids((await page_of(history, select("a"), 0, 4)).messages()) == [4]
         assert ids((await page_of(history, select("b"), 0, 4)).messages()) == [3]
+
+
+async def test_one_walk_is_made_at_a_time_and_the_next_reader_finds_its_page(
+    history: History, calls: Calls
+) -> None:
+    await history.append([one(f"room-{n % 50}") for n in range(500)])
+    rooms = [(select(f"room-{n}"), n, 500) for n in range(50)]
+    with waiting(history, *rooms):
+        async with trio.open_nursery() as nursery:
+            for room in rooms[:20]:
+                nursery.start_soon(page_of, history, *room)
+    assert calls.walks == [50]
+    assert calls.alone == 0
 
 
 async def test_two_who_wait_before_a_long_log_are_read_for_alone(
@@ -228,13 +249,32 @@ def texts(page: KeptPage) -> list[bytes]:
     ]
 
 
+def take(walk: PageWalk, store: MemoryBlockStore, blocks: Blocks) -> bool:
+    """Walk a bit further; whether that was the end."""
+    for _ in walk.take(walk.read(store), blocks):
+        pass
+    return walk.ended
+
+
+class Pages(dict[int, KeptPage]):
+    """The pages that a walk found."""
+
+    def keep(self, wanted: Wanted, page: KeptPage) -> None:
+        self[id(wanted)] = page
+
+    def of(self, wanted: Sequence[Wanted]) -> list[KeptPage | None]:
+        """The page of each reader, if the walk came to it."""
+        return [self.get(id(each)) for each in wanted]
+
+
 def walked(
     store: MemoryBlockStore, wanted: Sequence[Wanted], max_cost: int = PLENTY
 ) -> list[KeptPage | None]:
-    walk, blocks = PageWalk(wanted, max_cost), Blocks()
-    while not walk.step(store, blocks):
+    pages, blocks = Pages(), Blocks()
+    walk = PageWalk(wanted, max_cost, pages.keep)
+    while not take(walk, store, blocks):
         pass
-    return walk.pages
+    return pages.of(wanted)
 
 
 def pages_of(
@@ -311,9 +351,10 @@ def test_a_walk_ends_where_all_pages_are_full(monkeypatch: pytest.MonkeyPatch) -
             yield row
 
     monkeypatch.setattr(store, "ascend", watched)
+    monkeypatch.setattr(page_walk, "_STEP_BLOCKS", 4)
     pages = pages_of(store, [Wanted(select("a"), 0, newest)] * 3)
     assert [page.count for page in pages] == [PAGE_MESSAGES] * 3
-    assert len(looked_at) == 2
+    assert len(looked_at) == 4
 
 
 @pytest.mark.parametrize("few", [0, 8])
@@ -322,9 +363,11 @@ def test_blocks_may_be_joined_between_two_steps(monkeypatch: pytest.MonkeyPatch,
     messages = [one("ab"[n % 2], str(n)) for n in range(100)]
     apart, newest = store_of(*[messages[n : n + 2] for n in range(0, 100, 2)])
     joined, _ = store_of(*[messages[n : n + 25] for n in range(0, 100, 25)])
-    walk, blocks = PageWalk([Wanted(select(tag), 0, newest) for tag in "ab"], PLENTY), Blocks()
-    assert [walk.step(store, blocks) for store in (apart, joined)] == [False, True]
-    for number, page in enumerate(walk.pages):
+    wanted = [Wanted(select(tag), 0, newest) for tag in "ab"]
+    pages, blocks = Pages(), Blocks()
+    walk = PageWalk(wanted, PLENTY, pages.keep)
+    assert [take(walk, store, blocks) for store in (apart, joined)] == [False, True]
+    for number, page in enumerate(pages.of(wanted)):
         assert page is not None
         assert texts(page) == [b"%d" % n for n in range(number, 100, 2)]
 
@@ -339,12 +382,48 @@ def test_a_tag_that_all_have_leads_nobody_to_a_block() -> None:
             return super().decode(row, keep=keep)
 
     wanted = [Wanted(select(f"chat,room-{n}"), 0, newest) for n in (3, 8, 17, 30)]
-    walk = PageWalk(wanted, PLENTY)
-    blocks = Watched()
-    steps = [walk.step(store, blocks) for _ in range(2)]
-    assert steps == [False, True]
-    assert [page.count for page in walk.pages if page is not None] == [1, 1, 1, 0]
+    pages, blocks = Pages(), Watched()
+    walk = PageWalk(wanted, PLENTY, pages.keep)
+    assert [take(walk, store, blocks) for _ in range(2)] == [False, True]
+    assert [page.count for page in pages.of(wanted) if page is not None] == [1, 1, 1, 0]
     assert decoded == [4, 9, 18]
+
+
+def test_a_large_block_is_taken_in_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many want something of it: the event loop does nothing else within a step."""
+    store, newest = store_of([one(f"room-{n},org-{n % 50}", str(n)) for n in range(10_000)])
+    wanted = [Wanted(select(f"org-{n}"), 0, newest) for n in range(50)]
+    unpacked: list[int] = []
+    entries = Block.entries
+
+    def noted(block: Block, runs: Sequence[int]) -> dict[int, Entry]:
+        unpacked.append(len(runs))
+        return entries(block, runs)
+
+    monkeypatch.setattr(Block, "entries", noted)
+    pages = Pages()
+    walk = PageWalk(wanted, PLENTY, pages.keep)
+    steps = sum(1 for _ in walk.take(walk.read(store), Blocks()))
+    assert [page.count for page in pages.of(wanted) if page is not None] == [200] * 50
+    assert sum(unpacked) == 10_000
+    assert max(unpacked) <= 256
+    # To find, to choose, to unpack, to take, and to end.
+    assert steps >= 2 * (10_000 // 512) + 50 + 10_000 // 256 + 50 + 50
+
+
+def test_a_walk_that_has_ended_on_the_way_makes_pages_of_what_it_found() -> None:
+    store, newest = store_of(*[[one("a", "x" * 1_000)] for _ in range(10)])
+    pages = Pages()
+    wanted = [Wanted(select("a"), 0, newest), Wanted(select("a,b"), 0, newest)]
+    walk = PageWalk(wanted, 5_000, pages.keep)
+    for _ in walk.take(walk.read(store), Blocks()):
+        assert not walk.ended
+    assert walk.ended
+    found, none = pages.of(wanted)
+    assert found is not None
+    assert found.count == found.known < 10
+    assert none is not None
+    assert (none.count, none.known) == (0, found.known)
 
 
 class Damaged(MemoryBlockStore):
@@ -399,7 +478,7 @@ def test_each_page_is_what_its_reader_finds_alone(blocks, readers, small) -> Non
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(page_walk, "_FEW", 1)
         if small:
-            patch.setattr(page_walk, "PAGE_MESSAGES", 3)
+            patch.setattr(page_readers, "PAGE_MESSAGES", 3)
             patch.setattr(page_walk, "_MAX_BLOCKS", 4)
             patch.setattr(page_walk, "_STEP_BLOCKS", 2)
         pages = walked(store, wanted)
