@@ -6,8 +6,7 @@ from itertools import islice
 from typing import Final
 
 from mist.history.block import Block
-from mist.history.record import Stored
-from mist.wire import Entry
+from mist.history.record import Loose
 
 __all__ = ["AskedRuns"]
 
@@ -28,7 +27,7 @@ class AskedRuns:
         self._tags = tags
         self._runs: defaultdict[bytes, list[int]] = defaultdict(list)
         self._sets: dict[bytes, set[int]] = {}
-        self._entries: dict[int, Entry] = {}
+        self._loose: dict[int, Loose] = {}
         # What is derived of tags stands in no list.
         self._usable = not block.columns.posted and block.columns.posted is not None
 
@@ -77,9 +76,9 @@ class AskedRuns:
         """Unpack runs in steps, each once for all who take it."""
         every = sorted(runs)
         for start in range(0, len(every), _STEP_RUNS):
-            self._entries.update(self._block.entries(every[start : start + _STEP_RUNS]))
+            self._loose.update(self._block.loose(every[start : start + _STEP_RUNS]))
             yield
 
-    def stored(self, runs: Sequence[int]) -> list[Stored]:
-        """Runs that were unpacked, as publications; by their ascending numbers."""
-        return self._block.gathered(runs, self._entries) if runs else []
+    def unpacked(self, runs: Sequence[int]) -> list[Loose]:
+        """Runs that were."""
+        return [self._loose[run] for run in runs]

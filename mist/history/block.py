@@ -16,7 +16,7 @@ from mist.history.part import HEAD_LENGTH, Columns, Part, pick
 from mist.history.pieces import AnyRow, Pieces
 from mist.history.postings import Postings, pack_postings, same_hashes
 from mist.history.recent import Recent
-from mist.history.record import MAX_ID, Packed, Stored, cut
+from mist.history.record import MAX_ID, Beside, Loose, Packed, Stored, cut
 from mist.history.selection import Selection
 from mist.wire import Entry, TagList
 
@@ -265,22 +265,23 @@ class Block:
             _length_of_last(beyond, self._data(runs[-1])) if beyond else 0,
         )
 
-    def entries(self, runs: Sequence[int]) -> dict[int, Entry]:
-        """Some of its runs by their numbers, for who makes publications of them for many."""
+    def loose(self, runs: Sequence[int]) -> dict[int, Loose]:
+        """Some of its runs by their numbers, for those who put pages together of them."""
         if not runs:
             return {}
         self._added_up()
         count = sum(pick(self.columns.counts, runs))
         part = Part(self.head, self.columns, runs, count, self.head.last)
-        return dict(zip(runs, self._entries(part, keep=True), strict=True))
-
-    def gathered(self, runs: Sequence[int], entries: Mapping[int, Entry]) -> list[Stored]:
-        """Some runs as publications, by their ascending numbers.
-
-        Args:
-            entries: these runs, and perhaps others.
-        """
-        return self._sections(runs, list(pick(self._firsts, runs)), [entries[run] for run in runs])
+        ends = self.columns.section_ends
+        sections = [bisect_right(ends, run) for run in runs]
+        known = {section: self._section(section) for section in set(sections)}
+        entries = self._entries(part, keep=True)
+        return {
+            run: (entry, first, *known[section])
+            for run, entry, first, section in zip(
+                runs, entries, pick(self._firsts, runs), sections, strict=True
+            )
+        }
 
     def single(self, selection: Selection | None, ids: Sequence[int]) -> list[Stored]:
         """Those of some messages that are there and selected, each an entry by itself.
@@ -426,27 +427,27 @@ class Block:
     def _sections(
         self, chosen: Sequence[int], firsts: list[int], entries: list[Entry]
     ) -> list[Stored]:
-        body = self.columns
-        ends = body.section_ends
+        ends = self.columns.section_ends
         result = []
         place = 0
         while place < len(chosen):
             section = bisect_right(ends, chosen[place])
             stop = bisect_left(chosen, ends[section], place)
-            audience, meta = body.extras[body.section_extras[section]]
-            result.append(
-                Stored(
-                    entries[place:stop],
-                    (self.head.oldest + body.section_times[section]) / MICROSECONDS,
-                    body.publishers[body.section_publishers[section]],
-                    bool(body.section_framable[section]),
-                    audience,
-                    None if meta is None else dict(meta),
-                    firsts=firsts[place:stop],
-                )
-            )
+            time, beside = self._section(section)
+            result.append(Stored(entries[place:stop], time, *beside, firsts=firsts[place:stop]))
             place = stop
         return result
+
+    def _section(self, number: int) -> tuple[float, Beside]:
+        """When the messages of a section were published, and what they have beside."""
+        columns = self.columns
+        audience, meta = columns.extras[columns.section_extras[number]]
+        return (self.head.oldest + columns.section_times[number]) / MICROSECONDS, Beside(
+            columns.publishers[columns.section_publishers[number]],
+            bool(columns.section_framable[number]),
+            audience,
+            None if meta is None else dict(meta),
+        )
 
     def has_publisher(self, publisher: str | None) -> bool:
         """Whether it holds messages of that publisher; None is any."""

@@ -18,7 +18,7 @@ messages has all pages forgotten.
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Final, Self
 
 import attrs
@@ -28,18 +28,20 @@ from mist.history.recent import Recent
 from mist.history.record import Packed, Page, Stored
 from mist.history.selection import Selection
 from mist.message import TagSet
+from mist.wire import Entry
 
 __all__ = ["KeptPage", "PageCache", "PageKey", "Sums"]
 
 _PAGE_COST: Final = 900  # bytes of one, beside its publications
 _STORED_COST: Final = 350  # of a publication, beside its runs
-_ENTRY_COST: Final = 160  # of a run's objects, beside its wire
+_ENTRY_COST: Final = 200  # of a run's objects, beside its wire
 _TAG_COST: Final = 200  # bytes of one that is asked for, beside its text
 _LIST_COST: Final = 400  # of a tag list that is in this page only, beside its text
 _SECONDS: Final = 10.0  # for which a page is kept that nobody asks for
 
 _NEWEST_BYTES: Final = 512 * 1024  # of hashes; to search them for a tag takes up to 2 ms
-_JOINED: Final = 64  # blocks whose hashes are searched as one, but for the newest
+_JOINED: Final = 8  # blocks whose hashes are searched as one, but for the newest
+_LEVELS: Final = 3  # of these, each searched as one with others, but for the newest
 _CHUNK_COST: Final = 200  # bytes of what holds them
 
 PageKey = tuple[frozenset[TagSet], int]
@@ -60,9 +62,8 @@ class Sums:
     cost: int = 0
     _lists: set[int] = attrs.field(factory=set, init=False)  # `id` of each
 
-    def add(self, every: Sequence[Stored]) -> int:
-        """Count some. Returns what they cost. O(entries)."""
-        entries = [entry for stored in every for entry in stored.entries]
+    def add(self, entries: Sequence[Entry], publications: int) -> int:
+        """Count so many publications with these entries. Returns what they cost. O(entries)."""
         known = self._lists
         new = {
             id(tag_list): len(tag_list.canonical)
@@ -71,7 +72,7 @@ class Sums:
         }
         known.update(new)
         size = sum([len(wire) for _, wire, _ in entries])
-        cost = _STORED_COST * len(every) + _ENTRY_COST * len(entries) + size
+        cost = _STORED_COST * publications + _ENTRY_COST * len(entries) + size
         cost += _LIST_COST * len(new) + 4 * sum(new.values())
         self.count += sum([count for _, _, count in entries])
         self.size += size
@@ -212,26 +213,31 @@ class _Chunk:
 
 
 class _Newest:
-    """The tags of the newest blocks, as their hashes: what can't have been published since."""
+    """The tags of the newest blocks, as their hashes: what can't have been published since.
+
+    A message that is stored by itself is a block, and somebody looks through all of these. So all
+    but the newest are joined, and of the joined ones all but the newest again.
+    """
 
     def __init__(self) -> None:
-        self._blocks: deque[_Chunk] = deque()  # the newest, each by itself
-        self._joined: deque[_Chunk] = deque()  # those before
-        self._size = 0  # bytes of both
+        self._levels: list[deque[_Chunk]] = [deque() for _ in range(_LEVELS)]  # the newest first
+        self._size = 0  # bytes of all
         self._after: int | None = None  # behind this id all blocks are here; None is none
 
     def note(self, rows: Iterable[Row]) -> None:
+        newest = self._levels[0]
         for row in rows:
             if self._after is None:
                 self._after = row.head.first - 1
-            self._blocks.append(_Chunk(row.head.last, row.hashes))
+            newest.append(_Chunk(row.head.last, row.hashes))
             self._size += _CHUNK_COST + len(row.hashes)
-        while len(self._blocks) >= 2 * _JOINED:
-            some = [self._blocks.popleft() for _ in range(_JOINED)]
-            self._joined.append(_Chunk(some[-1].last, b"".join([each.hashes for each in some])))
-            self._size -= (len(some) - 1) * _CHUNK_COST
+        for these, joined in pairwise(self._levels):
+            while len(these) >= 2 * _JOINED:
+                some = [these.popleft() for _ in range(_JOINED)]
+                joined.append(_Chunk(some[-1].last, b"".join([each.hashes for each in some])))
+                self._size -= (len(some) - 1) * _CHUNK_COST
         while self._size > _NEWEST_BYTES:
-            gone = (self._joined or self._blocks).popleft()
+            gone = next(level for level in reversed(self._levels) if level).popleft()
             self._size -= _CHUNK_COST + len(gone.hashes)
             self._after = gone.last
 
@@ -239,7 +245,7 @@ class _Newest:
         """Whether one behind an id may be selected. O(bytes of their chunks), in C."""
         if self._after is None or after < self._after:
             return True
-        for chunk in chain(reversed(self._blocks), reversed(self._joined)):
+        for chunk in chain.from_iterable(map(reversed, self._levels)):
             if chunk.last <= after:
                 return False
             if selection.may_match(chunk.hashes):

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, repeat
 from typing import Final
 
 import attrs
@@ -12,8 +13,9 @@ from mist.history.columns import INDEXES, unpack_all
 from mist.history.layout import Row
 from mist.history.page_cache import KeptPage, PageKey, Sums
 from mist.history.part import pick
-from mist.history.record import Stored
+from mist.history.record import Beside, Loose, Stored
 from mist.history.selection import Selection
+from mist.wire import Entry
 
 __all__ = ["PAGE_BYTES", "PAGE_MESSAGES", "Found", "Readers", "Wanted"]
 
@@ -43,17 +45,16 @@ class Found:
 
     Attributes:
         wanted: by whom.
-        stored: the messages, by ascending ids.
-        sums: of them.
+        sums: of that.
         reached: up to this id nothing is missing.
         is_full: whether nothing more is taken.
     """
 
     wanted: Wanted
-    stored: list[Stored] = attrs.field(factory=list)
     sums: Sums = attrs.field(factory=Sums)
     reached: int = 0
     is_full: bool = False
+    _parts: list["_Alike"] = attrs.field(factory=list)
 
     @property
     def lookups(self) -> Sequence[Mapping[int, bytes]]:
@@ -82,17 +83,30 @@ class Found:
         )
         if part is None:
             return 0
-        stored = [each for step in PackedPart(block, part).unpack() for each in step]
-        return self.add(stored, part.last)
+        found: list[Loose] = []
+        for step in PackedPart(block, part).unpack():
+            for each in step:
+                beside = Beside(each.publisher, each.framable, each.audience, each.meta)
+                beside_it = repeat(each.time), repeat(beside)
+                found += zip(each.entries, each.firsts, *beside_it, strict=False)
+        return self.add(found, part.last)
 
-    def add(self, stored: Sequence[Stored], last: int) -> int:
-        """Take publications of a block. Returns what they cost.
+    def add(self, runs: Sequence[Loose], last: int) -> int:
+        """Take runs of a block. Returns what they cost.
 
         Args:
             last: the highest id of the block, or of what was looked at.
         """
-        self.stored += stored
-        cost = self.sums.add(stored)
+        parts = self._parts
+        before = len(parts)
+        for entry, first, time, beside in runs:
+            if not parts or parts[-1].beside != beside:
+                parts.append(_Alike(beside))
+            alike = parts[-1]
+            alike.entries.append(entry)
+            alike.firsts.append(first)
+            alike.times.append(time)
+        cost = self.sums.add([run[0] for run in runs], len(parts) - before)
         if self.sums.count >= PAGE_MESSAGES or self.sums.size >= PAGE_BYTES:
             self.end(last)
         return cost
@@ -124,14 +138,45 @@ class Found:
         """The messages, as many at a time as are unpacked in a step."""
         step: list[Stored] = []
         room = _STEP
-        for each in self.stored:
-            if step and each.count > room:
+        for stored in chain.from_iterable(map(_Alike.stored, self._parts)):
+            count = stored.count
+            if step and count > room:
                 yield step
                 step, room = [], _STEP
-            step.append(each)
-            room -= each.count
+            step.append(stored)
+            room -= count
         if step:
             yield step
+
+
+@attrs.define(eq=False)
+class _Alike:
+    """Runs that follow each other on a page, and differ in tags, data, ids and times."""
+
+    beside: Beside
+    entries: list[Entry] = attrs.field(factory=list)
+    firsts: list[int] = attrs.field(factory=list)
+    times: list[float] = attrs.field(factory=list)
+
+    def stored(self) -> Iterator[Stored]:
+        """As publications of so many messages as a step has."""
+        start = count = 0
+        for place, (_, _, messages) in enumerate(self.entries):
+            if count and count + messages > _STEP:
+                yield self._cut(start, place)
+                start, count = place, 0
+            count += messages
+        yield self._cut(start, len(self.entries))
+
+    def _cut(self, start: int, stop: int) -> Stored:
+        times = self.times[start:stop]
+        return Stored(
+            self.entries[start:stop],
+            times[0],
+            *self.beside,
+            firsts=self.firsts[start:stop],
+            times=None if times.count(times[0]) == len(times) else times,
+        )
 
 
 class Readers:

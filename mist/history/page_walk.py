@@ -138,5 +138,5 @@ class PageWalk:
             elif runs is None or own is None:
                 self._cost_left -= each.take(block, self._place)
             else:
-                self._cost_left -= each.add(runs.stored(own), block.head.last)
+                self._cost_left -= each.add(runs.unpacked(own), block.head.last)
             yield

@@ -9,8 +9,9 @@ ago.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, repeat
 from operator import itemgetter
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import attrs
 
@@ -21,8 +22,10 @@ from mist.wire import Batch, Entry, Run
 __all__ = [
     "KEY_SECONDS",
     "MAX_ID",
+    "Beside",
     "Key",
     "KeyRecord",
+    "Loose",
     "Packed",
     "Page",
     "Position",
@@ -126,6 +129,19 @@ class StoredMessage:
     meta: Mapping[str, bytes] | None
 
 
+class Beside(NamedTuple):
+    """What messages have beside tags, data, id and time; see `Publication` and `Stored`."""
+
+    publisher: str
+    framable: bool
+    audience: str | None
+    meta: Mapping[str, bytes] | None
+
+
+Loose = tuple[Entry, int, float, Beside]
+"""A run by itself: its entry, its first id, when it was published, and what it has beside."""
+
+
 @attrs.frozen
 class Stored:
     """A publication as it is read, or the part of one that a selection or retention left.
@@ -138,6 +154,8 @@ class Stored:
             consecutive.
         numbers: of each entry's first message in its channels, where requested; within an
             entry they are consecutive, too.
+        times: of each entry, where these are publications that follow each other and have all
+            but that in common; `time` is the first one's.
     """
 
     entries: Sequence[Entry]
@@ -148,6 +166,7 @@ class Stored:
     meta: Mapping[str, bytes] | None = None
     firsts: Sequence[int] = attrs.field(kw_only=True)
     numbers: Sequence[Numbers] | None = attrs.field(default=None, kw_only=True)
+    times: Sequence[float] | None = attrs.field(default=None, kw_only=True)
 
     @property
     def count(self) -> int:
@@ -161,11 +180,13 @@ class Stored:
 
     def messages(self) -> Iterator[StoredMessage]:
         """The single messages, by ascending ids."""
-        for first, (tag_list, wire, count) in zip(self.firsts, self.entries, strict=True):
+        times = self.times or repeat(self.time, len(self.entries))
+        for time, first, entry in zip(times, self.firsts, self.entries, strict=True):
+            tag_list, wire, count = entry
             for offset, data in enumerate(tag_list.split(wire, count)):
                 yield StoredMessage(
                     first + offset,
-                    self.time,
+                    time,
                     tag_list.tags,
                     data,
                     self.publisher,
@@ -186,13 +207,28 @@ class Stored:
             cut(entries[place], gone, entries[place][2] - gone) if gone else entries[place]
             for place, gone in taken
         ]
-        numbers = self.numbers
+        numbers, times = self.numbers, self.times and [self.times[place] for place, _ in taken]
         return attrs.evolve(
             self,
             entries=kept,
+            time=times[0] if times else self.time,
             firsts=[firsts[place] + gone for place, gone in taken],
             numbers=numbers and [raised(numbers[place], gone) for place, gone in taken],
+            times=times,
         )
+
+    def by_time(self) -> "Sequence[Stored]":
+        """The publications that these were, or those of one moment together."""
+        if self.times is None:
+            return [self]
+        found = []
+        start = 0
+        for time, group in groupby(self.times):
+            stop = start + len(list(group))
+            entries, firsts = self.entries[start:stop], self.firsts[start:stop]
+            found.append(attrs.evolve(self, entries=entries, time=time, firsts=firsts, times=None))
+            start = stop
+        return found
 
 
 class Packed(ABC):

@@ -137,7 +137,7 @@ class SharedPages:
             if version == self._cache.version:
                 sums = Sums()
                 for step in steps:
-                    sums.add(step)
+                    sums.add([entry for stored in step for entry in stored.entries], len(step))
                 self._cache.keep(key, KeptPage.of(key, steps, sums, page.after))
 
         return Page([], page.after, True, [_ToBeKept(page, keep)])

@@ -9,6 +9,7 @@ has to wait for it after each of its system calls.
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from itertools import chain
 
 import trio
 
@@ -213,11 +214,11 @@ class Replayer:
         share a room, a page has one message of each.
         """
         outbox, broker = self._outbox, self._sequencer.broker
-        if len(every) > 1 and not outbox.form.shows_envelope:
+        if not outbox.form.shows_envelope:
             with suppress(Exception):  # by themselves, as many are written as can be
                 return list(map(self._in_form, joined(every)))
         found = []
-        for stored in every:
+        for stored in chain.from_iterable(map(Stored.by_time, every)):
             try:
                 found.append(self._in_form(stored))
             except Exception as error:  # a session that ended for it would resume here for ever

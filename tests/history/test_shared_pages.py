@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mist.errors import HistoryDamaged
-from mist.history import History, Selection, page_readers, page_walk
+from mist.history import History, Selection, Stored, page_readers, page_walk
 from mist.history.block import Block
 from mist.history.block_cache import Blocks
 from mist.history.block_store import State
@@ -22,8 +22,8 @@ from mist.history.page_cache import KeptPage
 from mist.history.page_readers import PAGE_BYTES, PAGE_MESSAGES, Wanted
 from mist.history.page_walk import PageWalk
 from mist.history.pieces import AnyRow
+from mist.history.record import Loose, StoredMessage
 from mist.history.replay import read_page
-from mist.wire import Entry
 from tests.history.messages import block_of, ids, one, publication, run, select, some
 
 PLENTY = 1 << 30
@@ -243,10 +243,12 @@ def store_of(*blocks: Sequence) -> tuple[MemoryBlockStore, int]:
     return store, newest
 
 
+def messages_of(page: KeptPage) -> list[StoredMessage]:
+    return [message for step in page.unpack() for stored in step for message in stored.messages()]
+
+
 def texts(page: KeptPage) -> list[bytes]:
-    return [
-        message.data for step in page.unpack() for stored in step for message in stored.messages()
-    ]
+    return [message.data for message in messages_of(page)]
 
 
 def take(walk: PageWalk, store: MemoryBlockStore, blocks: Blocks) -> bool:
@@ -394,13 +396,13 @@ def test_a_large_block_is_taken_in_many_steps(monkeypatch: pytest.MonkeyPatch) -
     store, newest = store_of([one(f"room-{n},org-{n % 50}", str(n)) for n in range(10_000)])
     wanted = [Wanted(select(f"org-{n}"), 0, newest) for n in range(50)]
     unpacked: list[int] = []
-    entries = Block.entries
+    loose = Block.loose
 
-    def noted(block: Block, runs: Sequence[int]) -> dict[int, Entry]:
+    def noted(block: Block, runs: Sequence[int]) -> dict[int, Loose]:
         unpacked.append(len(runs))
-        return entries(block, runs)
+        return loose(block, runs)
 
-    monkeypatch.setattr(Block, "entries", noted)
+    monkeypatch.setattr(Block, "loose", noted)
     pages = Pages()
     walk = PageWalk(wanted, PLENTY, pages.keep)
     steps = sum(1 for _ in walk.take(walk.read(store), Blocks()))
@@ -447,12 +449,27 @@ def test_damage_ends_a_walk_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 tags = st.sampled_from(["a", "b", "c", "aa", "/x/y", "/x/z", "/x", ".k.l"])
 tag_lists = st.sets(tags, min_size=1, max_size=3).map(lambda some: ",".join(sorted(some)))
-publications = st.lists(st.tuples(tag_lists, st.integers(1, 4)), min_size=1, max_size=4)
+beside = st.fixed_dictionaries(
+    {
+        "time": st.sampled_from([1000.0, 1000.5]),
+        "publisher": st.sampled_from(["", "p"]),
+        "audience": st.sampled_from([None, "users=1"]),
+        "meta": st.sampled_from([None, {"k": b"v"}]),
+    }
+)
+publications = st.lists(
+    st.tuples(tag_lists, st.integers(1, 4), st.booleans(), beside), min_size=1, max_size=4
+)
 asked = st.sampled_from(["a", "b", "c", "aa", "/x", "/x/*", "/x/#", ".k.l", ".k.>", "q"])
 alternatives = st.frozensets(st.frozensets(asked, min_size=1, max_size=2), min_size=1, max_size=3)
 readers = st.lists(
     st.tuples(alternatives, st.integers(0, 40), st.integers(0, 60)), min_size=1, max_size=12
 )
+
+
+def framable(every: Sequence[Stored]) -> list[tuple[int, bool]]:
+    """Of each entry, by its first id."""
+    return [(id_, stored.framable) for stored in every for id_ in stored.firsts]
 
 
 @given(st.lists(publications, min_size=1, max_size=8), readers, st.booleans())
@@ -461,9 +478,15 @@ def test_each_page_is_what_its_reader_finds_alone(blocks, readers, small) -> Non
     numbers = iter(range(10_000))
     store, newest = store_of(
         *[
-            [publication(run(each, *(str(next(numbers)) for _ in range(count))))]
+            [
+                publication(
+                    run(each, *(str(next(numbers)) for _ in range(count))),
+                    framable=count > 1 or lines,
+                    **options,
+                )
+                for each, count, lines, options in rows
+            ]
             for rows in blocks
-            for each, count in rows
         ]
     )
     wanted = [
@@ -489,8 +512,10 @@ def test_each_page_is_what_its_reader_finds_alone(blocks, readers, small) -> Non
         alone = read_page(
             *(store, Blocks(), each.selection, each.after, page.known, PLENTY, PLENTY)
         )
-        assert texts(page) == [message.data for message in alone.messages()]
+        assert messages_of(page) == list(alone.messages())
         assert page.count == alone.count
-        assert [id_ for step in page.steps for stored in step for id_ in stored.firsts] == [
-            id_ for stored in alone.stored for id_ in stored.firsts
-        ]
+        every = [stored for step in page.steps for stored in step]
+        assert framable(every) == framable(alone.stored)
+        for apart in (part for stored in every for part in stored.by_time()):
+            assert apart.times is None
+            assert {message.time for message in apart.messages()} == {apart.time}
