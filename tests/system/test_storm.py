@@ -200,7 +200,9 @@ def test_clients_that_come_back_at_once_miss_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rooms", [100, 1_667], ids=["shared rooms", "a room for three"])
+@pytest.mark.parametrize(
+    "rooms", [100, 1_667, 5_000], ids=["shared rooms", "a room for three", "a room for each"]
+)
 def test_five_thousand_clients_that_come_back_at_once_are_live_in_time(
     tmp_path: Path, rooms: int
 ) -> None:
