@@ -10,7 +10,8 @@ behind each, and not who is in a group. So ten thousand subscribers of one tag s
             looks up what it may contain
     Memo    tag list as written -> what it resolved to, forgotten exactly when that changes
 
-    narrow  some messages of few tags at once, in Python and compiled
+    narrow  some messages of few tags at once, in Python and compiled; `pair_filter` tells most
+            of those that match nothing
     intern  one object for each tag: its string, how rare it is, what is filed under it
     nodes   the shapes of what is filed under a tag
     shards  many small dicts in the place of a large one

@@ -5,6 +5,7 @@ The Python function is the reference, to which `tests/index/test_narrow_compiled
 The tables, tags and nodes are those of Python: they are read here, and never changed.
 """
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject, PyObject_Hash
@@ -131,9 +132,101 @@ cdef class Walk:
         return 0
 
 
-def match_each(tags, list groups not None, go_through, projections, Py_ssize_t most):
+cdef enum:
+    PAIRED = 8  # tags of a message, up to which its pairs are looked at
+    RULED_OUT = 4  # messages, in the time it takes to find nothing for one by walking
+
+
+cdef class Filter:
+    """What `PairFilter` holds, to look into.
+
+    Attributes:
+        there: whether it holds anything.
+        singles: places of the tags that may be entries by themselves, of the message looked at.
+    """
+
+    cdef bint there
+    cdef Py_buffer table
+    cdef unsigned long long *words
+    cdef unsigned long long length
+    cdef unsigned long long[PAIRED] hashes
+    cdef Py_ssize_t[PAIRED] singles
+    cdef int single
+
+    def __cinit__(self, words):
+        self.there = False
+        if words is not None:
+            PyObject_GetBuffer(words, &self.table, PyBUF_SIMPLE)
+            self.there = True
+            self.words = <unsigned long long *>self.table.buf
+            self.length = self.table.len // sizeof(unsigned long long)
+
+    def __dealloc__(self):
+        if self.there:
+            PyBuffer_Release(&self.table)
+
+    cdef bint has(self, unsigned long long both) noexcept nogil:
+        """See `PairFilter.may_have`; `both` are two hashes, added."""
+        cdef unsigned long long one = 1
+        cdef unsigned long long mixed = both * <unsigned long long>0x9E3779B97F4A7C15
+        cdef unsigned long long bits
+        cdef unsigned long long word
+        bits = one << (mixed & 63) | one << (mixed >> 6 & 63)
+        word = self.words[(mixed >> 32) * self.length >> 32]
+        return word & bits == bits
+
+    cdef bint rules_out(self, list names) except -1:
+        """Whether no entry of several tags is among a message's; then `singles` are told."""
+        cdef Py_ssize_t count = PyList_GET_SIZE(names) - 1
+        cdef Py_ssize_t one, other
+        cdef unsigned long long own
+        if not self.there or count > PAIRED:
+            return False
+        self.single = 0
+        for one in range(count):
+            own = <unsigned long long>PyObject_Hash(names[one + 1])
+            for other in range(one):
+                if self.has(own + self.hashes[other]):
+                    return False
+            self.hashes[one] = own
+            if self.has(own + own):
+                self.singles[self.single] = one + 1
+                self.single += 1
+        return True
+
+
+cdef int add_alone(PyObject *tag, list keys) except -1:
+    """Add the entry of a tag alone, if there is one."""
+    cdef PyObject *key
+    if tag == NULL:
+        return 0
+    if type(<object>tag) is branch_type:
+        key = PyDict_GetItemWithError(<object>tag, None)
+        if key != NULL:
+            keys.append(<object>key)
+        return 0
+    if type(<object>tag) is not leaf_type:
+        raise TypeError("a tag is a leaf or a branch")
+    listed = (<object>tag).listed
+    if listed is None:
+        return 0
+    if type(listed) is tuple:
+        if len(<tuple>listed) == 1:
+            keys.append(listed)
+        return 0
+    for each in <list?>listed:
+        if len(<tuple?>each) == 1:
+            keys.append(each)
+    return 0
+
+
+def match_each(
+    tags, list groups not None, pair_filter, go_through, projections, Py_ssize_t most
+):
     """See `narrow.match_each_in_python`."""
     cdef list table = tags.tables
+    cdef Py_ssize_t ruled_out = 0
+    cdef Filter filter_ = Filter(pair_filter.words)
     cdef list found = []
     cdef dict alone = {}
     cdef Walk walk = Walk()
@@ -150,17 +243,23 @@ def match_each(tags, list groups not None, go_through, projections, Py_ssize_t m
         names[0] = None  # where nothing stands, as behind the last comma
         if PyList_GET_SIZE(names) > 1:
             names.pop()
-        most -= 1 + PyList_GET_SIZE(names) // tags_in_unit
         walk.names = names
         walk.keys = []
         walk.chunks = []
         walk.places = 0
-        for at in range(1, PyList_GET_SIZE(names)):
-            tag = find(table, names[at])
-            if tag != NULL:
-                walk.enter(<object>tag, at)
-        if walk.near:
-            walk.finish()
+        if filter_.rules_out(names):
+            ruled_out += 1
+            most -= ruled_out % RULED_OUT == 0
+            for at in range(filter_.single):
+                add_alone(find(table, names[filter_.singles[at]]), walk.keys)
+        else:
+            most -= 1 + PyList_GET_SIZE(names) // tags_in_unit
+            for at in range(1, PyList_GET_SIZE(names)):
+                tag = find(table, names[at])
+                if tag != NULL:
+                    walk.enter(<object>tag, at)
+            if walk.near:
+                walk.finish()
         most -= walk.places // places_in_unit
         if walk.chunks:
             for chunk in walk.chunks:

@@ -16,6 +16,7 @@ from mist.index.chunk import Chunk
 from mist.index.costs import HITS, LONG, PLACES, VISIT
 from mist.index.intern import Tags
 from mist.index.nodes import Branch, Key, Node, Tag
+from mist.index.pair_filter import PairFilter
 from mist.index.shards import MASK, Table
 
 __all__ = ["COMPILED", "GoThrough", "groups_of", "match_each", "match_each_in_python"]
@@ -29,6 +30,7 @@ GoThrough = Callable[[Sequence[Chunk[G]], list[Key], frozenset[str]], tuple[G, .
 def match_each_in_python(
     tags: Tags[G],
     groups: Table[Key, G],
+    pair_filter: PairFilter,
     go_through: GoThrough[G],
     projections: Sequence[str],
     most: int,
@@ -38,6 +40,8 @@ def match_each_in_python(
     Args:
         tags: of all entries.
         groups: entry -> its group.
+        pair_filter: of all entries. Here it would take as long as to walk; it is for the compiled
+            code, which does more in as many steps by it.
         go_through: called for messages that come to a chunk.
         projections: of messages; each tag once.
         most: what may be done, in messages that come to no entry, some 2 µs each.

@@ -52,6 +52,7 @@ from mist.index.costs import VISIT
 from mist.index.intern import Tags
 from mist.index.narrow import groups_of, match_each
 from mist.index.nodes import Branch, Child, Key, Leaf, Node, Tag
+from mist.index.pair_filter import PairFilter
 from mist.index.shards import MASK, Table
 from mist.index.subsets import Subsets
 
@@ -85,6 +86,7 @@ class Thresholds:
             the processor's caches, at a million 8,000 to 10,000.
         near: nodes whose tags' strings are all in the processor's caches, as good as always.
             With more, a match looks its tags up in a node rather than the node's in them.
+        filtered: entries from which there is a `PairFilter`; fewer are in these caches, too.
     """
 
     leaf: int = 2
@@ -93,6 +95,7 @@ class Thresholds:
     area: int = 1 << 23  # 1 MiB
     lookup: int = 7168
     near: int = 20_000
+    filtered: int = 4_096
 
 
 class Tree(Generic[G]):
@@ -106,12 +109,13 @@ class Tree(Generic[G]):
         groups: entry -> its group. Only read; an entry is in it while it is filed.
     """
 
-    __slots__ = ("_groups", "_subsets", "_tags", "_thresholds", "chunks", "nodes")
+    __slots__ = ("_filter", "_groups", "_subsets", "_tags", "_thresholds", "chunks", "nodes")
 
     def __init__(self, tags: Tags[G], groups: Table[Key, G], thresholds: Thresholds) -> None:
         self._tags = tags
         self._groups = groups
         self._subsets = Subsets(groups)
+        self._filter = PairFilter(tags, groups, thresholds.filtered)
         self._thresholds = thresholds
         self.nodes = 0
         self.chunks = 0
@@ -157,7 +161,9 @@ class Tree(Generic[G]):
 
         Args, returns: see `mist.index.narrow`.
         """
-        return match_each(self._tags, self._groups, self._go_through, projections, most)
+        return match_each(
+            self._tags, self._groups, self._filter, self._go_through, projections, most
+        )
 
     def _go_through(
         self, chunks: Sequence[Chunk[G]], keys: list[Key], tags: frozenset[str]
@@ -253,6 +259,7 @@ class Tree(Generic[G]):
             others: the names of its other tags, rarest first; used up.
         """
         self._subsets.count(len(key))
+        self._filter.add(tag.name, others[0] if others else tag.name)
         if isinstance(tag, Leaf):
             listed = tag.listed
             if type(listed) is not list or len(listed) < self._thresholds.leaf:
@@ -344,6 +351,7 @@ class Tree(Generic[G]):
         which nearly always leads there at once. At worst it is O(match).
         """
         self._subsets.discount(len(key))
+        self._filter.discard()
         for tag in rarest_first:
             if isinstance(tag, Branch):
                 rest = [other.name for other in rarest_first if other is not tag]

@@ -21,8 +21,8 @@ from mist.index.nodes import Branch, Key, Node
 
 # So small that lists overflow, tags turn heavy, chunks fill up and nodes go down a level
 # within a handful of entries. A chunk's first capacity is one machine word.
-TINY = Thresholds(leaf=1, light=1, capacity=64, area=64 * 6)
-SMALL = Thresholds(leaf=2, light=2, capacity=128, area=1 << 12, near=0)
+TINY = Thresholds(leaf=1, light=1, capacity=64, area=64 * 6, filtered=1)
+SMALL = Thresholds(leaf=2, light=2, capacity=128, area=1 << 12, near=0, filtered=16)
 EACH = pytest.mark.parametrize("thresholds", [TINY, SMALL, Thresholds()], ids=str)
 
 NEVER = 1 << 60  # slots in the time of one lookup: no chunk is as slow

@@ -1,0 +1,121 @@
+"""The filter of pairs: it rules out no entry that is there, and nearly all pairs that aren't."""
+
+from collections.abc import Iterable
+from itertools import combinations_with_replacement
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mist.index import Index, Thresholds
+from mist.index.intern import Tags
+from mist.index.pair_filter import PairFilter
+
+tag_sets = st.frozensets(st.sampled_from("abcdefghij"), min_size=1, max_size=4)
+
+
+def filter_of(index: Index[Any]) -> PairFilter:
+    return index._tree._filter
+
+
+def may_match(pair_filter: PairFilter, tags: Iterable[str]) -> bool:
+    """Whether any entry may be among these tags."""
+    return any(
+        pair_filter.may_have(one, other)
+        for one, other in combinations_with_replacement(sorted(tags), 2)
+    )
+
+
+def pairs(count: int, start: int = 0) -> list[frozenset[str]]:
+    return [frozenset([f"a{n}", f"b{n}"]) for n in range(start, start + count)]
+
+
+@given(st.lists(tag_sets, max_size=60), st.integers(1, 20))
+@settings(max_examples=300)
+def test_what_is_there_is_never_ruled_out(changes: list[frozenset[str]], few: int) -> None:
+    """Whatever comes and goes, and while the next table is being made."""
+    index: Index[int] = Index(Thresholds(filtered=few))
+    there: set[frozenset[str]] = set()
+    for n, tags in enumerate(changes):
+        if tags in there:
+            index.remove(tags)
+            there.remove(tags)
+        else:
+            index.add(tags, n)
+            there.add(tags)
+        assert all(may_match(filter_of(index), tags) for tags in there)
+
+
+def test_an_entry_of_three_tags_is_told_by_its_two_rarest() -> None:
+    index: Index[int] = Index(Thresholds(filtered=1))
+    for n in range(500):
+        index.add(frozenset(["common", "usual", f"rare{n}"]), n)
+        index.add(frozenset(["usual", f"other{n}"]), n)
+    pair_filter = filter_of(index)
+    assert pair_filter.may_have("rare300", "common") or pair_filter.may_have("common", "rare300")
+    assert not pair_filter.may_have("common", "usual")
+
+
+def test_an_entry_of_one_tag_is_told_by_it() -> None:
+    index: Index[int] = Index(Thresholds(filtered=1))
+    for tags in pairs(100):
+        index.add(tags, 0)
+    index.add(frozenset(["alone"]), 1)
+    assert filter_of(index).may_have("alone", "alone")
+    assert not filter_of(index).may_have("a1", "a1")
+
+
+def test_where_there_are_few_entries_there_is_no_filter() -> None:
+    index: Index[int] = Index(Thresholds(filtered=100))
+    for tags in pairs(99):
+        index.add(tags, 0)
+    assert filter_of(index).words is None
+    assert filter_of(index).may_have("any", "pair")
+    for tags in pairs(10, start=99):
+        index.add(tags, 0)
+    assert filter_of(index).words is not None
+    for tags in pairs(109):
+        index.remove(tags)
+    assert filter_of(index).words is None
+
+
+@pytest.mark.parametrize("churn", [False, True])
+def test_few_pairs_are_there_by_chance(churn: bool) -> None:
+    index: Index[int] = Index(Thresholds(filtered=1_000))
+    there = pairs(20_000)
+    for tags in there:
+        index.add(tags, 0)
+    if churn:  # five times as many as there are
+        for n in range(5):
+            for tags in there:
+                index.remove(tags)
+                index.add(frozenset(f"{tag}-{n}" for tag in tags), 0)
+            there = [frozenset(f"{tag}-{n}" for tag in tags) for tags in there]
+    words = filter_of(index).words
+    assert words is not None
+    assert 20_000 / 4 <= len(words) <= 20_000  # 2 to 8 bytes for each entry
+    rng = Random(1)
+    names = sorted({tag for tags in there for tag in tags})
+    wrong = sum(
+        filter_of(index).may_have(*rng.sample(names, 2)) for _ in range(5_000)
+    )  # one in two thousand of these is really there
+    assert wrong < 5_000 / 25
+
+
+def test_the_next_table_is_made_some_entries_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up: list[int] = [0]
+    of = Tags.of
+
+    def noted(tags: Tags[Any], key: tuple[str, ...]) -> Any:
+        looked_up[-1] += 1
+        return of(tags, key)
+
+    monkeypatch.setattr(Tags, "of", noted)
+    index: Index[int] = Index(Thresholds(filtered=1_000))
+    for tags in pairs(20_000):
+        looked_up.append(0)
+        index.add(tags, 0)
+    assert max(looked_up) <= 64 + 8  # and those that the tree moves
+    assert sum(looked_up) > 10_000
