@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from mist.history import (
     Policy,
     Rule,
+    asked_runs,
     block,
     compaction,
     encoding,
     layout,
+    page_readers,
     page_walk,
     pieces,
     replay,
@@ -167,8 +169,10 @@ def small_numbers():
         patch.setattr(page_walk, "_MAX_BLOCKS", 3)
         patch.setattr(page_walk, "_STEP_BLOCKS", 2)
         patch.setattr(page_walk, "_FEW", 1)
-        patch.setattr(page_walk, "_STEP", 2)
-        for each in (page_walk, shared_pages):
+        patch.setattr(asked_runs, "_STEP_LISTS", 3)
+        patch.setattr(asked_runs, "_STEP_RUNS", 2)
+        patch.setattr(page_readers, "_STEP", 2)
+        for each in (page_readers, shared_pages):
             patch.setattr(each, "PAGE_MESSAGES", 4)
         patch.setattr(shared_pages, "_ALONE", 1e9)
         patch.setattr(shared_pages, "_WALKED", 0.0)
