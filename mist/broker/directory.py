@@ -177,16 +177,16 @@ class Directory:
         places = [place for place, patterns in self._places.items() if patterns]
         return project(tag_lists, self._index, most, places)
 
-    def routes_of(self, projections: Sequence[str], most: int) -> list[Match]:
+    def routes_of(self, projections: Sequence[str], most: int, widest: int) -> list[Match]:
         """What some projections match: one object for all that match the same few groups.
 
         Args:
-            projections, most: see `mist.index.Index.match_each`.
+            projections, most, widest: see `mist.index.Index.match_each`.
 
         Returns:
-            Those of the first projections, one at least.
+            Those of the first projections; as there.
         """
-        found = self._index.match_each(projections, most)
+        found = self._index.match_each(projections, most, widest)
         routes = {groups: self._route_to(groups) for groups in set(found)}
         return [routes[groups] for groups in found]
 

@@ -10,8 +10,6 @@ match is matched then: once its messages are in order, those of others would wai
 """
 
 from collections.abc import Container, Generator, Sequence
-from itertools import compress, count
-from operator import methodcaller
 from typing import Final
 
 from mist.broker.directory import Directory
@@ -93,16 +91,10 @@ class Matcher:
             Those of the first projections, up to one that takes long; at least one, unless that is
             the first. And no more than a step allows.
         """
-        is_wide, commas = self._preparations.is_wide, methodcaller("count", ",")
-        if is_wide(max(map(commas, projections)) - 1):
-            wide = (is_wide(number - 1) for number in map(commas, projections))
-            projections = projections[: next(compress(count(), wide))]
-            if not projections:
-                return ()
         meters = self._meters
         began = 0.0 if meters is None else meters.match.begin()
-        found = self._directory.routes_of(projections, _ROUTES)
-        if began and meters is not None:
+        found = self._directory.routes_of(projections, _ROUTES, self._preparations.widest)
+        if began and meters is not None and found:
             meters.match.observe((meters.clock() - began) / len(found))
         remember = self._directory.remember_route
         for projection, route in zip(projections[offered], found[offered], strict=False):

@@ -29,6 +29,7 @@ __all__ = ["Preparation", "Preparations"]
 # there are few tag sets in all, no match takes long.
 _NARROW: Final = 12  # tags
 _FEW: Final = 4_096  # tag sets, and groups of a match
+_ANY: Final = 1 << 30  # tags
 
 _HELD: Final = 16_000_000  # groups that all preparations together may have found: 128 MB
 
@@ -149,11 +150,12 @@ class Preparations:
         """
         if match is not None:
             return len(match.groups) > _FEW and not self._resolver.is_current(match)
-        return len(self._directory) > _FEW and self.is_wide(tag_list.count(b",") + 1)
+        return tag_list.count(b",") >= self.widest
 
-    def is_wide(self, tags: int) -> bool:
-        """Whether messages of so many tags may match very much."""
-        return len(self._directory) > _FEW and tags > _NARROW
+    @property
+    def widest(self) -> int:
+        """How many tags a message may have, that never matches very much."""
+        return _NARROW if len(self._directory) > _FEW else _ANY
 
     def among(self, batch: Batch) -> Sequence[bytes]:
         """The tag lists of a batch that should be prepared, each once."""

@@ -5,7 +5,7 @@ The Python function is the reference, to which `tests/index/test_narrow_compiled
 The tables, tags and nodes are those of Python: they are read here, and never changed.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject, PyObject_Hash
@@ -132,31 +132,22 @@ cdef class Walk:
         return 0
 
 
-cdef enum:
-    PAIRED = 8  # tags of a message, up to which its pairs are looked at
-    RULED_OUT = 4  # messages, in the time it takes to find nothing for one by walking
-
-
-cdef class Filter:
-    """What `PairFilter` holds, to look into.
+cdef class Words:
+    """The table of a `PairFilter`; held, it stays where it is.
 
     Attributes:
-        there: whether it holds anything.
-        singles: places of the tags that may be entries by themselves, of the message looked at.
+        there: whether there is one.
     """
 
     cdef bint there
     cdef Py_buffer table
     cdef unsigned long long *words
     cdef unsigned long long length
-    cdef unsigned long long[PAIRED] hashes
-    cdef Py_ssize_t[PAIRED] singles
-    cdef int single
 
     def __cinit__(self, words):
         self.there = False
         if words is not None:
-            PyObject_GetBuffer(words, &self.table, PyBUF_SIMPLE)
+            PyObject_GetBuffer(words, &self.table, PyBUF_WRITABLE)
             self.there = True
             self.words = <unsigned long long *>self.table.buf
             self.length = self.table.len // sizeof(unsigned long long)
@@ -169,27 +160,84 @@ cdef class Filter:
         """See `PairFilter.may_have`; `both` are two hashes, added."""
         cdef unsigned long long one = 1
         cdef unsigned long long mixed = both * <unsigned long long>0x9E3779B97F4A7C15
-        cdef unsigned long long bits
-        cdef unsigned long long word
-        bits = one << (mixed & 63) | one << (mixed >> 6 & 63)
-        word = self.words[(mixed >> 32) * self.length >> 32]
-        return word & bits == bits
+        cdef unsigned long long bits = one << (mixed & 63) | one << (mixed >> 6 & 63)
+        return self.words[(mixed >> 32) * self.length >> 32] & bits == bits
+
+    cdef void set(self, unsigned long long both) noexcept nogil:
+        cdef unsigned long long one = 1
+        cdef unsigned long long mixed = both * <unsigned long long>0x9E3779B97F4A7C15
+        cdef unsigned long long bits = one << (mixed & 63) | one << (mixed >> 6 & 63)
+        self.words[(mixed >> 32) * self.length >> 32] |= bits
+
+
+cdef unsigned long long added(object one, object other) except? 0:
+    """Two hashes."""
+    return <unsigned long long>PyObject_Hash(one) + <unsigned long long>PyObject_Hash(other)
+
+
+def enter(words not None, one, other):
+    """Enter an entry into the table of a `PairFilter`, by its two rarest tags."""
+    Words(words).set(added(one, other))
+
+
+def enter_all(words not None, list tags not None, list entries not None, list keys not None):
+    """Enter those of some entries that are there; the tags and the entries in sharded tables."""
+    cdef Words into = Words(words)
+    cdef PyObject *tag
+    cdef Py_ssize_t rarity, least, second
+    for key in keys:
+        if find(entries, key) == NULL:
+            continue
+        rarest = next_rarest = None
+        least = second = 0
+        for name in <tuple?>key:
+            tag = find(tags, name)
+            if tag == NULL:
+                raise KeyError(name)
+            rarity = (<object>tag).rarity
+            if rarest is None or rarity < least:
+                next_rarest, second = rarest, least
+                rarest, least = name, rarity
+            elif next_rarest is None or rarity < second:
+                next_rarest, second = name, rarity
+        into.set(added(rarest, rarest if next_rarest is None else next_rarest))
+
+
+cdef enum:
+    PAIRED = 8  # tags of a message, up to which its pairs are looked at
+    RULED_OUT = 4  # messages, in the time it takes to find nothing for one by walking
+
+
+cdef class Filter:
+    """What `PairFilter` holds, to look into.
+
+    Attributes:
+        singles: places of the tags that may be entries by themselves, of the message looked at.
+    """
+
+    cdef Words words
+    cdef unsigned long long[PAIRED] hashes
+    cdef Py_ssize_t[PAIRED] singles
+    cdef int single
+
+    def __cinit__(self, words):
+        self.words = Words(words)
 
     cdef bint rules_out(self, list names) except -1:
         """Whether no entry of several tags is among a message's; then `singles` are told."""
         cdef Py_ssize_t count = PyList_GET_SIZE(names) - 1
         cdef Py_ssize_t one, other
         cdef unsigned long long own
-        if not self.there or count > PAIRED:
+        if not self.words.there or count > PAIRED:
             return False
         self.single = 0
         for one in range(count):
             own = <unsigned long long>PyObject_Hash(names[one + 1])
             for other in range(one):
-                if self.has(own + self.hashes[other]):
+                if self.words.has(own + self.hashes[other]):
                     return False
             self.hashes[one] = own
-            if self.has(own + own):
+            if self.words.has(own + own):
                 self.singles[self.single] = one + 1
                 self.single += 1
         return True
@@ -221,7 +269,13 @@ cdef int add_alone(PyObject *tag, list keys) except -1:
 
 
 def match_each(
-    tags, list groups not None, pair_filter, go_through, projections, Py_ssize_t most
+    tags,
+    list groups not None,
+    pair_filter,
+    go_through,
+    projections,
+    Py_ssize_t most,
+    Py_ssize_t widest,
 ):
     """See `narrow.match_each_in_python`."""
     cdef list table = tags.tables
@@ -243,6 +297,8 @@ def match_each(
         names[0] = None  # where nothing stands, as behind the last comma
         if PyList_GET_SIZE(names) > 1:
             names.pop()
+        if PyList_GET_SIZE(names) - 1 > widest:
+            break
         walk.names = names
         walk.keys = []
         walk.chunks = []

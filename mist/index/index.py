@@ -110,9 +110,11 @@ class Index(Generic[G]):
         """
         return self._tree.match(tags)
 
-    def match_each(self, projections: Sequence[str], most: int) -> list[tuple[G, ...]]:
+    def match_each(
+        self, projections: Sequence[str], most: int, widest: int = 1 << 30
+    ) -> list[tuple[G, ...]]:
         """What `match` returns, for each of some messages of few tags; see `Tree.match_each`."""
-        return self._tree.match_each(projections, most)
+        return self._tree.match_each(projections, most, widest)
 
     def match_in_steps(self, tags: frozenset[str]) -> Iterator[list[G]]:
         """What `match` returns, some at a time, and perhaps one twice.

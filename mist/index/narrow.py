@@ -34,6 +34,7 @@ def match_each_in_python(
     go_through: GoThrough[G],
     projections: Sequence[str],
     most: int,
+    widest: int,
 ) -> list[tuple[G, ...]]:
     """The groups of every entry whose tags are all in a projection, for each of some.
 
@@ -45,9 +46,11 @@ def match_each_in_python(
         go_through: called for messages that come to a chunk.
         projections: of messages; each tag once.
         most: what may be done, in messages that come to no entry, some 2 µs each.
+        widest: tags of a message.
 
     Returns:
-        Those of the first messages; of as many as `most` allows, and of one at least.
+        Those of the first messages, up to one that has more tags than `widest`; of as many as
+        `most` allows, and of one at least, unless it is the one.
     """
     find: Callable[[Any], Tag[G] | None] = tags.find
     found: list[tuple[G, ...]] = []
@@ -59,6 +62,8 @@ def match_each_in_python(
             break
         names: list[str | None] = [*projection.split(",")]
         names[-1] = None  # where nothing stands, as before the first comma
+        if len(names) - 2 > widest:
+            break
         most -= 1 + (len(names) - 1) // LONG
         for tag in map(find, names):
             if type(tag) is Branch:

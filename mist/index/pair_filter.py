@@ -23,57 +23,68 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Any, Final
 
-from mist.index.intern import Tags
-from mist.index.nodes import Key
-from mist.index.shards import MASK, Table
+from mist.index.nodes import Key, Tag
+from mist.index.shards import Table
+
+try:
+    from mist.index._narrow import enter, enter_all
+except ImportError:  # it isn't built, or MIST_PURE is set
+    enter = enter_all = None  # type: ignore[assignment]
 
 __all__ = ["PairFilter"]
 
 _ROOM: Final = 4  # times as many as there are fit into a new table
 _ENTRIES: Final = 4  # in a word of 64 bits
-_STEP: Final = 64  # entries that are taken into a new table with one that comes or goes: 0.1 ms
+_STEP: Final = 64  # entries that are taken into a new table with one that comes or goes: 0.03 ms
 
 _WORD_MASK: Final = (1 << 64) - 1
 _FACTOR: Final = 0x9E3779B97F4A7C15  # odd, and its bits in no order
 
 
 class PairFilter:
-    """See the module.
+    """See the module. Nothing, where no compiled code runs that would look into it.
 
     Args:
-        tags: of the entries.
+        tags: of the entries, sharded.
         entries: all of them, sharded.
-        few: entries, up to which there is no filter.
+        few: entries, up to which there is no table.
 
     Attributes:
         words: the table; None where there are few entries. `_narrow.pyx` looks into it.
     """
 
-    __slots__ = ("_entered", "_entries", "_few", "_left", "_length", "_making", "_tags", "words")
+    __slots__ = ("_entries", "_few", "_left", "_length", "_making", "_room", "_tags", "words")
 
-    def __init__(self, tags: Tags[Any], entries: Table[Key, Any], few: int) -> None:
+    def __init__(self, tags: Table[str, Tag[Any]], entries: Table[Key, Any], few: int) -> None:
         self.words: array[int] | None = None
         self._tags = tags
         self._entries = entries
         self._few = few
         self._length = 0
-        self._entered = 0  # entries in the table, also such as have gone
-        self._making: array[int] | None = None  # the next table
+        self._room = few if enter is not None else 1 << 62  # how many may come until the next table
+        self._making: array[int] | None = None  # that
         self._left: Iterator[Key] = iter(())  # those that may still be missing in it
 
     def add(self, rarest: str, next_rarest: str) -> None:
         """Enter an entry, by its two rarest tags, or its only one twice. O(1)."""
         self._length += 1
-        self._entered += 1
-        for words in (self.words, self._making):
-            if words is not None:
-                _enter(words, rarest, next_rarest)
-        self._tend()
+        self._room -= 1
+        if self.words is not None:
+            enter(self.words, rarest, next_rarest)
+        if self._making is not None:
+            enter(self._making, rarest, next_rarest)
+            self._make()
+        elif self._room <= 0:
+            self._begin()
 
     def discard(self) -> None:
         """Note that an entry has gone. O(1)."""
         self._length -= 1
-        self._tend()
+        if self._making is not None:
+            self._make()
+        elif self.words is not None and self._length < self._few // 2:
+            self.words = None
+            self._room = self._few - self._length
 
     def may_have(self, one: str, other: str) -> bool:
         """Whether an entry may have these as its two rarest tags; or the one tag, as its only one.
@@ -83,39 +94,24 @@ class PairFilter:
         words = self.words
         if words is None:
             return True
-        place, bits = _place(len(words), one, other)
-        return words[place] & bits == bits
+        mixed = (hash(one) + hash(other)) * _FACTOR & _WORD_MASK
+        bits = 1 << (mixed & 63) | 1 << (mixed >> 6 & 63)
+        return words[(mixed >> 32) * len(words) >> 32] & bits == bits
 
-    def _tend(self) -> None:
-        if self._making is not None:
-            self._make()
-        elif self._length < self._few:
-            self.words = None
-        elif self.words is None or self._entered > _ENTRIES * len(self.words):
-            self._making = array("Q", bytes(8 * (_ROOM * self._length // _ENTRIES)))
-            self._entered = self._length
-            self._left = chain.from_iterable(map(list, self._entries))
+    def _begin(self) -> None:
+        """Begin another table, unless there are few entries, after others have come and gone."""
+        if self._length < self._few:
+            self._room = self._few - self._length
+            return
+        words = _ROOM * self._length // _ENTRIES + 1
+        self._making = array("Q", bytes(8 * words))
+        self._room = _ENTRIES * words - self._length
+        self._left = chain.from_iterable(map(list, self._entries))
 
     def _make(self) -> None:
         """Take some entries into the next table. Those that come meanwhile are in it already."""
         assert self._making is not None
-        entries, tags_of = self._entries, self._tags.of
-        taken = 0
-        for key in islice(self._left, _STEP):
-            taken += 1
-            if key in entries[hash(key) & MASK]:
-                rarest_first = tags_of(key)
-                _enter(self._making, rarest_first[0].name, rarest_first[:2][-1].name)
-        if taken < _STEP:
+        some = list(islice(self._left, _STEP))
+        enter_all(self._making, self._tags, self._entries, some)
+        if len(some) < _STEP:
             self.words, self._making, self._left = self._making, None, iter(())
-
-
-def _enter(words: "array[int]", one: str, other: str) -> None:
-    place, bits = _place(len(words), one, other)
-    words[place] |= bits
-
-
-def _place(words: int, one: str, other: str) -> tuple[int, int]:
-    """Which of so many words a pair is in, and its bits there; in whatever order it is given."""
-    mixed = (hash(one) + hash(other)) * _FACTOR & _WORD_MASK
-    return (mixed >> 32) * words >> 32, 1 << (mixed & 63) | 1 << (mixed >> 6 & 63)
