@@ -1,4 +1,3 @@
-from array import array
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -10,9 +9,9 @@ from mist.index.shards import Table
 
 G = TypeVar("G")
 
-def enter(words: array[int], one: str, other: str) -> None: ...
+def enter(words: memoryview, one: str, other: str) -> None: ...
 def enter_all(
-    words: array[int], tags: Table[str, Tag[G]], entries: Table[Key, G], keys: list[Key]
+    words: memoryview, tags: Table[str, Tag[G]], entries: Table[Key, G], keys: list[Key]
 ) -> None: ...
 def match_each(
     tags: Tags[G],

@@ -18,9 +18,9 @@ nothing is for it, which took 2.5. Refused: to ask it where a message is matched
 Python, where six pairs take as long as the tree.
 """
 
-from array import array
 from collections.abc import Iterator
 from itertools import chain, islice
+from mmap import mmap
 from typing import Any, Final
 
 from mist.index.nodes import Key, Tag
@@ -56,13 +56,13 @@ class PairFilter:
     __slots__ = ("_entries", "_few", "_left", "_length", "_making", "_room", "_tags", "words")
 
     def __init__(self, tags: Table[str, Tag[Any]], entries: Table[Key, Any], few: int) -> None:
-        self.words: array[int] | None = None
+        self.words: memoryview | None = None
         self._tags = tags
         self._entries = entries
         self._few = few
         self._length = 0
         self._room = few if enter is not None else 1 << 62  # how many may come until the next table
-        self._making: array[int] | None = None  # that
+        self._making: memoryview | None = None  # that
         self._left: Iterator[Key] = iter(())  # those that may still be missing in it
 
     def add(self, rarest: str, next_rarest: str) -> None:
@@ -104,7 +104,8 @@ class PairFilter:
             self._room = self._few - self._length
             return
         words = _ROOM * self._length // _ENTRIES + 1
-        self._making = array("Q", bytes(8 * words))
+        # Zeros that the system hands out page by page: no pause, however many there are.
+        self._making = memoryview(mmap(-1, 8 * words)).cast("Q")
         self._room = _ENTRIES * words - self._length
         self._left = chain.from_iterable(map(list, self._entries))
 

@@ -1,7 +1,6 @@
 """Messages of few tags match the same compiled and in Python."""
 
 import random
-from array import array
 from typing import Any
 
 import pytest
@@ -137,7 +136,7 @@ def test_what_is_entered_is_where_the_reference_looks() -> None:
         entries[hash(key) & MASK][key] = 1
     pair_filter = PairFilter(tags.table, entries, few=1)
     for empty in (True, False):
-        pair_filter.words = array("Q", bytes(8 * 1_000))
+        pair_filter.words = memoryview(bytearray(8 * 1_000)).cast("Q")
         assert not pair_filter.may_have("tag-2", "tag-3")
         if empty:
             compiled.enter(pair_filter.words, "tag-2", "tag-3")
