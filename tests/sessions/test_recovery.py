@@ -15,10 +15,11 @@ from mist.auth.opening import open_registry
 from mist.broker.outbox import OutboxLimits
 from mist.commands import Register, RemoveTags, Since
 from mist.errors import HistoryUnavailable
-from mist.history import History, Page, Policy
+from mist.history import History, Page, Policy, Publication, Selection, shared_pages
 from mist.history.opening import open_history
 from mist.protocols.line import LineProtocol
 from mist.protocols.line.forms import PLAIN
+from mist.protocols.topics.forms import TopicForm
 from mist.replies import Behind, CaughtUp, Reply
 from mist.sessions.close_reason import DISCONNECTED, INTERNAL_ERROR
 from mist.sessions.dispatch import CommandSession
@@ -664,6 +665,31 @@ async def test_a_form_that_raises_in_a_replay_loses_what_it_can_not_write(hub: H
     assert take(session) == b"publish a 1\npublish a 3\npong\n"
     assert hub.broker.statistics().dropped == {"error": 1}
     assert session.ended is None
+
+
+async def test_messages_that_are_one_publication_on_a_page_are_shown_each_with_its_time(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_pages, "_ALONE", 1e9)  # to be read for several at once
+    assert hub.sequencer is not None
+    history = hub.sequencer.history
+    times = [100.0, 100.0, 205.0, 307.0]
+    for number, time in enumerate(times, 1):
+        await history.append([Publication.of_runs([(b"/a", b"publish /a %d\n" % number, 1)], time)])
+    hub.sequencer.delivery.newest = len(times)
+    forms = TopicForm(lambda: 999), PLAIN
+    found = []
+    with history.expecting(Selection([frozenset({"/b"})]), 0, len(times)):
+        for form in forms:
+            session = join(hub)
+            session.outbox.form = form
+            await session.receive(b"subscribe /a 0\nping\n")
+            found.append(take(session))
+    shown, plain = found
+    assert [line.split(b",")[-1] for line in shown.split(b"\n") if line.count(b",") == 5] == [
+        b"%d" % time for time in times
+    ]
+    assert plain == b"".join(b"publish /a %d\n" % n for n in range(1, 5)) + b"pong\n"
 
 
 async def test_a_catch_up_that_raises_ends_its_session_and_no_other(
