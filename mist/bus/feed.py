@@ -337,5 +337,7 @@ class Feed:
         if filters is not None and filters.concerns(channel) and not filters.admit(message):
             return
         self._known[channel] = number
+        if channel in self._status:  # which comes behind the messages, and takes no reader back
+            self._status[channel] = number
         self.messages.append(message)
         self._size += len(message.raw) + 100 + len(channel)

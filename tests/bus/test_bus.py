@@ -129,6 +129,21 @@ async def test_an_audience_that_can_not_be_read_is_nobody(server, bus):
     assert feed.take() == ([], {"/a": 1})
 
 
+async def test_a_status_is_not_behind_the_messages_that_come_before_it(server, bus):
+    """Else its client would be back before them, and be told of them once more."""
+    reader = Reader(lambda: ("/a",), lambda: Attributes(user="1"))
+    sequencer = server.hub.sequencer
+    window = Window(sequencer.history, 10)
+    feed = Feed(sequencer, {"/a": -1}, reader, BacklogLimits(), window)
+    await feed.begin()
+    await bus.publish("/a", "one")
+    while await feed.read():
+        pass
+    messages, status = feed.take()
+    assert [each.message_id for each in messages] == [1]
+    assert status == {"/a": 1}
+
+
 async def test_a_site_means_nothing_in_a_global_channel(bus):
     await bus.publish("/global/a", 1, site_id="s")
     assert (await bus.last_message("/global/a")).audience is None

@@ -82,15 +82,21 @@ class Client:
         self.places |= status
 
 
-async def poll(client, make_feed, *, chunked):
-    """One poll that doesn't wait; whether something was told."""
+async def poll(client, make_feed, *, chunked, meanwhile=None):
+    """One poll that doesn't wait; whether something was told.
+
+    Args:
+        meanwhile: done when it knows where the channels stand, and has read nothing yet.
+    """
     feed = make_feed(client.places)
     await feed.begin()
+    if meanwhile is not None:
+        await meanwhile()
     told = False
     more = True
     while more:
         more = await feed.read()
-        assert len(feed.messages) <= 5
+        assert len(feed.messages) <= 3 + 3  # not full, and one in as many channels as a message has
         if chunked:
             told = told or feed.has_news
             client.take(*feed.take())
@@ -101,7 +107,7 @@ async def poll(client, make_feed, *, chunked):
     return told
 
 
-async def scenario(plan, then, places, limits, chunked):
+async def scenario(plan, then, places, limits, chunked, during):
     async with await open_history("memory://") as history:
         model, lasts = [], dict.fromkeys(CHANNELS, 0)
         for step, argument in plan:
@@ -122,11 +128,15 @@ async def scenario(plan, then, places, limits, chunked):
         def make_feed(asked):
             return Feed(sequencer, asked, reader, limits, window, lambda: 1000.0)
 
-        client = Client(places)
-        await poll(client, make_feed, chunked=chunked)
-        if then:  # goes on while the client is at it
+        async def go_on():
             await append(history, model, lasts, then)
             sequencer.delivery.newest = len(model)
+
+        client = Client(places)
+        during = during and then
+        await poll(client, make_feed, chunked=chunked, meanwhile=go_on if during else None)
+        if then and not during:  # goes on while the client is at it
+            await go_on()
         polls = 0
         while await poll(client, make_feed, chunked=chunked):
             polls += 1
@@ -168,12 +178,15 @@ async def scenario(plan, then, places, limits, chunked):
         [BacklogLimits(), BacklogLimits(size=4), BacklogLimits(total=5), BacklogLimits(3, 7)]
     ),
     st.booleans(),
+    st.booleans(),
 )
-@settings(max_examples=250, deadline=None)
-def test_reader_is_told_each_once_in_order_and_nothing_else(plan, then, places, limits, chunked):
+@settings(max_examples=300, deadline=None)
+def test_reader_is_told_each_once_in_order_and_nothing_else(
+    plan, then, places, limits, chunked, during
+):
     with (
         mock.patch.object(module, "_MOST", 4),
         mock.patch.object(module, "_TOGETHER", 2),
         mock.patch.object(module, "_NEAR", 2),
     ):
-        trio.run(scenario, plan, then, places, limits, chunked)
+        trio.run(scenario, plan, then, places, limits, chunked, during)
