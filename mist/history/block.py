@@ -267,8 +267,6 @@ class Block:
 
     def loose(self, runs: Sequence[int]) -> dict[int, Loose]:
         """Some of its runs by their numbers, for those who put pages together of them."""
-        if not runs:
-            return {}
         self._added_up()
         count = sum(pick(self.columns.counts, runs))
         part = Part(self.head, self.columns, runs, count, self.head.last)

@@ -34,8 +34,7 @@ from mist.history.log_access import LogAccess
 from mist.history.log_maintenance import LogMaintenance
 from mist.history.log_metadata import LogMetadata
 from mist.history.numbering import ChannelPosition, channel_key
-from mist.history.page_cache import KeptPage
-from mist.history.page_readers import Wanted
+from mist.history.page_readers import Keep, Wanted
 from mist.history.page_walk import PageWalk
 from mist.history.part import ColumnPage
 from mist.history.record import (
@@ -181,9 +180,7 @@ class Log(History):
         ):
             yield
 
-    async def _walk(
-        self, wanted: Sequence[Wanted], max_cost: int, keep: Callable[[Wanted, KeptPage], None]
-    ) -> None:
+    async def _walk(self, wanted: Sequence[Wanted], max_cost: int, keep: Keep) -> None:
         walk = PageWalk(wanted, max_cost, keep)
         while not walk.ended:
             rows = await self._access.read(walk.read, scan=True, long=True)

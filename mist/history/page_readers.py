@@ -1,7 +1,7 @@
 """Readers that wait, each for its page, and what was found for each of them by now."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from typing import Final
 
@@ -17,7 +17,7 @@ from mist.history.record import Beside, Loose, Stored
 from mist.history.selection import Selection
 from mist.wire import Entry
 
-__all__ = ["PAGE_BYTES", "PAGE_MESSAGES", "Found", "Readers", "Wanted"]
+__all__ = ["PAGE_BYTES", "PAGE_MESSAGES", "Found", "Keep", "Readers", "Wanted"]
 
 # Of a page. The one that reaches either is the last in it.
 PAGE_MESSAGES: Final = 1_024
@@ -37,6 +37,10 @@ class Wanted:
     def key(self) -> PageKey:
         """Of the page."""
         return self.selection.alternatives, self.after
+
+
+Keep = Callable[[Wanted, KeptPage], None]
+"""Keeps a page that was found for a reader."""
 
 
 @attrs.define(eq=False)
@@ -86,8 +90,7 @@ class Found:
         found: list[Loose] = []
         for step in PackedPart(block, part).unpack():
             for each in step:
-                beside = Beside(each.publisher, each.framable, each.audience, each.meta)
-                beside_it = repeat(each.time), repeat(beside)
+                beside_it = repeat(each.time), repeat(each.beside)
                 found += zip(each.entries, each.firsts, *beside_it, strict=False)
         return self.add(found, part.last)
 

@@ -15,7 +15,7 @@ had others wait twice as long, and took half as much time again: the loop waits 
 after each of its system calls.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Final
 
@@ -24,8 +24,7 @@ from mist.history.asked_runs import AskedRuns
 from mist.history.block_cache import Blocks
 from mist.history.block_store import BlockStore
 from mist.history.layout import Row
-from mist.history.page_cache import KeptPage
-from mist.history.page_readers import Found, Readers, Wanted
+from mist.history.page_readers import Found, Keep, Readers, Wanted
 
 __all__ = ["PageWalk"]
 
@@ -52,9 +51,7 @@ class PageWalk:
         ended: whether all pages were given.
     """
 
-    def __init__(
-        self, wanted: Sequence[Wanted], max_cost: int, keep: Callable[[Wanted, KeptPage], None]
-    ) -> None:
+    def __init__(self, wanted: Sequence[Wanted], max_cost: int, keep: Keep) -> None:
         self.ended = False
         self._keep = keep
         self._found = [Found(each) for each in wanted]

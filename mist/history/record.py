@@ -10,7 +10,7 @@ ago.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, repeat
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Final, NamedTuple, Self
 
 import attrs
@@ -40,6 +40,7 @@ __all__ = [
 
 _wire_of = itemgetter(1)  # of an entry; these two are asked of every message replayed
 _count_of = itemgetter(2)
+_framable_of = attrgetter("framable")
 
 KEY_SECONDS: Final = 24 * 3600.0
 """For which an idempotency key is kept."""
@@ -167,6 +168,11 @@ class Stored:
     firsts: Sequence[int] = attrs.field(kw_only=True)
     numbers: Sequence[Numbers] | None = attrs.field(default=None, kw_only=True)
     times: Sequence[float] | None = attrs.field(default=None, kw_only=True)
+
+    @property
+    def beside(self) -> Beside:
+        """What its messages have beside."""
+        return Beside(self.publisher, self.framable, self.audience, self.meta)
 
     @property
     def count(self) -> int:
@@ -339,14 +345,8 @@ def joined(every: Iterable[Stored]) -> Iterator[Stored]:
 
     What they have beside is that of the first. None of them has channel numbers.
     """
-    waiting: list[Stored] = []
-    for each in every:
-        if waiting and each.framable != waiting[0].framable:
-            yield _as_one(waiting)
-            waiting = []
-        waiting.append(each)
-    if waiting:
-        yield _as_one(waiting)
+    for _, alike in groupby(every, _framable_of):
+        yield _as_one(list(alike))
 
 
 def _as_one(every: Sequence[Stored]) -> Stored:
@@ -356,10 +356,7 @@ def _as_one(every: Sequence[Stored]) -> Stored:
     return Stored(
         [entry for each in every for entry in each.entries],
         first.time,
-        first.publisher,
-        first.framable,
-        first.audience,
-        first.meta,
+        *first.beside,
         firsts=[id_ for each in every for id_ in each.firsts],
     )
 

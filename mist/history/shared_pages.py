@@ -18,7 +18,7 @@ import trio
 
 from mist.history.layout import Row
 from mist.history.page_cache import KeptPage, PageCache, PageKey, Sums
-from mist.history.page_readers import PAGE_BYTES, PAGE_MESSAGES, Wanted
+from mist.history.page_readers import PAGE_BYTES, PAGE_MESSAGES, Keep, Wanted
 from mist.history.record import Packed, Page, Stored
 from mist.history.selection import Selection
 
@@ -79,9 +79,7 @@ class SharedPages:
     async def read(
         self,
         read: Callable[[int, int, int], Awaitable[Page]],
-        walk: Callable[
-            [Sequence[Wanted], int, Callable[[Wanted, KeptPage], None]], Awaitable[None]
-        ],
+        walk: Callable[[Sequence[Wanted], int, Keep], Awaitable[None]],
         selection: Selection,
         after: int,
         upto: int,
@@ -181,7 +179,7 @@ class SharedPages:
         together = blocks * _WALKED + _ALONE
         return list(chosen.values()) if len(chosen) > 1 and together < alone else ()
 
-    def _keeping(self) -> Callable[[Wanted, KeptPage], None]:
+    def _keeping(self) -> Keep:
         """What keeps the pages that a walk finds, unless it is overtaken by what removes some."""
         version = self._cache.version
 

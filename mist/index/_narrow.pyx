@@ -156,18 +156,25 @@ cdef class Words:
         if self.there:
             PyBuffer_Release(&self.table)
 
-    cdef bint has(self, unsigned long long both) noexcept nogil:
-        """See `PairFilter.may_have`; `both` are two hashes, added."""
+    cdef inline unsigned long long *find(
+        self, unsigned long long both, unsigned long long *bits
+    ) noexcept nogil:
+        """The word of a pair, and its bits there; `both` are two hashes, added."""
         cdef unsigned long long one = 1
         cdef unsigned long long mixed = both * <unsigned long long>0x9E3779B97F4A7C15
-        cdef unsigned long long bits = one << (mixed & 63) | one << (mixed >> 6 & 63)
-        return self.words[(mixed >> 32) * self.length >> 32] & bits == bits
+        bits[0] = one << (mixed & 63) | one << (mixed >> 6 & 63)
+        return self.words + ((mixed >> 32) * self.length >> 32)
+
+    cdef bint has(self, unsigned long long both) noexcept nogil:
+        """See `PairFilter.may_have`."""
+        cdef unsigned long long bits
+        cdef unsigned long long *word = self.find(both, &bits)
+        return word[0] & bits == bits
 
     cdef void set(self, unsigned long long both) noexcept nogil:
-        cdef unsigned long long one = 1
-        cdef unsigned long long mixed = both * <unsigned long long>0x9E3779B97F4A7C15
-        cdef unsigned long long bits = one << (mixed & 63) | one << (mixed >> 6 & 63)
-        self.words[(mixed >> 32) * self.length >> 32] |= bits
+        cdef unsigned long long bits
+        cdef unsigned long long *word = self.find(both, &bits)
+        word[0] |= bits
 
 
 cdef unsigned long long added(object one, object other) except? 0:

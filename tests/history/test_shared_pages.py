@@ -1,6 +1,6 @@
 """Pages for many readers that wait: found together, and the same as each would find alone."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -19,7 +19,7 @@ from mist.history.log import Log
 from mist.history.memory import MemoryBlockStore
 from mist.history.opening import open_history
 from mist.history.page_cache import KeptPage
-from mist.history.page_readers import PAGE_BYTES, PAGE_MESSAGES, Wanted
+from mist.history.page_readers import PAGE_BYTES, PAGE_MESSAGES, Keep, Wanted
 from mist.history.page_walk import PageWalk
 from mist.history.pieces import AnyRow
 from mist.history.record import Loose, StoredMessage
@@ -27,8 +27,6 @@ from mist.history.replay import read_page
 from tests.history.messages import block_of, ids, one, publication, run, select, some
 
 PLENTY = 1 << 30
-
-Keep = Callable[[Wanted, KeptPage], None]
 
 
 class Calls:

@@ -35,6 +35,18 @@ def projection(tags: Iterable[str]) -> str:
     return "".join([",", *(f"{tag}," for tag in tags)])
 
 
+def come_or_go(
+    index: Index[int], there: set[frozenset[str]], tags: frozenset[str], number: int
+) -> None:
+    """Remove an entry that is there, and add one that isn't."""
+    if tags in there:
+        index.remove(tags)
+        there.remove(tags)
+    else:
+        index.add(tags, number)
+        there.add(tags)
+
+
 def match_each(index: Index[int], messages: Iterable[frozenset[str]]) -> list[list[int]]:
     """What `Index.match_each` finds for each message, sorted."""
     projections = list(map(projection, messages))

@@ -12,7 +12,7 @@ from mist.index.intern import Tags
 from mist.index.narrow import match_each_in_python
 from mist.index.pair_filter import PairFilter
 from mist.index.shards import MASK, make_table
-from tests.index.test_index import NEVER, SMALL, TINY, projection
+from tests.index.test_index import NEVER, SMALL, TINY, come_or_go, projection
 
 NONE: PairFilter = PairFilter(make_table(), make_table(), few=1)
 
@@ -71,12 +71,7 @@ def test_the_same_is_found_while_entries_come_and_go() -> None:
         found = 0
         for n in range(4_000):
             tags = frozenset(rng.sample(words, rng.randint(1, 4)))
-            if tags in there:
-                index.remove(tags)
-                there.remove(tags)
-            else:
-                index.add(tags, n)
-                there.add(tags)
+            come_or_go(index, there, tags, n)
             if n % 10 == 0:
                 asked = [projection(rng.sample(words, rng.randint(0, 6))) for _ in range(5)]
                 found += sum(map(len, both(index, asked, 100)))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from mist.index import Index, Thresholds, pair_filter
 from mist.index.pair_filter import PairFilter
+from tests.index.test_index import come_or_go
 
 compiled = pytest.importorskip("mist.index._narrow", exc_type=ImportError)
 
@@ -39,12 +40,7 @@ def test_what_is_there_is_never_ruled_out(changes: list[frozenset[str]], few: in
     index: Index[int] = Index(Thresholds(filtered=few))
     there: set[frozenset[str]] = set()
     for n, tags in enumerate(changes):
-        if tags in there:
-            index.remove(tags)
-            there.remove(tags)
-        else:
-            index.add(tags, n)
-            there.add(tags)
+        come_or_go(index, there, tags, n)
         assert all(may_match(filter_of(index), tags) for tags in there)
 
 
