@@ -47,6 +47,15 @@ def test_most_first_sights_outlast_a_few_others() -> None:
     assert sum(seen[1]) > 150
 
 
+def test_lists_that_come_in_turns_do_not_push_each_other_out() -> None:
+    memo: Memo[bytes, int] = Memo()
+    keys = [b"a,%d" % n for n in range(10_000)]
+    for _ in range(4):
+        for key in keys:
+            memo.admit(key, frozenset({"a"}), 0)
+    assert len(memo.entries) > 9_900
+
+
 def test_two_spellings_of_one_set_are_two_entries_and_go_together() -> None:
     memo: Memo[bytes, int] = Memo()
     for key in (b"a,b", b"b,a", b"a,b", b"b,a"):
