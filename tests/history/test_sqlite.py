@@ -705,17 +705,17 @@ async def sizes(history, path):
 @pytest.mark.parametrize(
     ("appended", "joined"),
     [
-        ([30] * 8, [30] * 8),  # to be rewritten for a third of the blocks
-        ([17] * 4, [68]),
-        ([10] * 6, [10] * 6),  # no block is full yet
-        ([10] * 7, [70]),
-        ([2, 30] * 6, [64, 64, 64]),
-        ([40, 20, 10, 30, 10, 40], [40, 70, 40]),  # not with the first: that would be three
-        ([10, 10, 70, 10, 10], [10, 10, 70, 10, 10]),
-        ([50, 40, 3, 3, 50, 3, 3, 3, 3], [50, 96, 3, 3, 3, 3]),
+        ([17] * 8, [17] * 8),  # to be rewritten for a quarter of the blocks
+        ([9] * 8, [72]),
+        ([8] * 7, [8] * 7),  # no block is full yet
+        ([10] * 7, [10] * 7),
+        ([2, 14] * 6, [64, 2, 14, 2, 14]),
+        ([40, 20, *[9] * 8, 40], [40, 20, 72, 40]),  # not with those before: that would be fewer
+        ([5] * 5 + [70] + [5] * 5, [5] * 5 + [70] + [5] * 5),
+        ([50, 40] + [3] * 12, [50, 64, 3, 3, 3, 3]),
     ],
 )
-async def test_blocks_are_joined_where_one_replaces_at_least_four(url, path, appended, joined):
+async def test_blocks_are_joined_where_one_replaces_at_least_eight(url, path, appended, joined):
     async with await open_history(url) as history:
         for size in appended:
             await history.append([one("a", bytes(size * 1024))])
