@@ -11,9 +11,9 @@ The way of a message has four steps, and one task (`Sequencer.run`) that does th
     settle      its publisher hears the id, or that nobody gets it
 
 Publishers don't wait for the disk one by one. Whatever has been submitted while a group was
-being stored is the next group: the busier the server, the larger the groups, and the fewer
-the disk's waits for each message. When the disk is slower than the publishers, what has been
-submitted grows, and each session stops reading at its share of it (`Publisher`).
+being stored and delivered is the next group: the busier the server, the larger the groups, and
+the fewer the disk's waits for each message. When the disk is slower than the publishers, what has
+been submitted grows, and each session stops reading at its share of it (`Publisher`).
 
 Every submission is settled once, whatever happens. When `run` ends, all that still waits is
 refused, and so is what comes later: nobody waits for a sequencer that has stopped.
@@ -45,6 +45,7 @@ log = logging.getLogger("mist.history")
 
 _MAX_GROUP_BYTES: Final = 4 * 1024 * 1024
 _CONGESTED: Final = 32 * 1024 * 1024  # bytes submitted by all sessions together
+_PASSES: Final = 2  # of the event loop: of those woken in one, some come after this task
 _STOPPED: Final = "the server is stopping"
 _UNTRACED: Final = nullcontext()
 
@@ -241,6 +242,13 @@ class Sequencer:
                 await self._store_bulk(following)
             else:
                 await self._store(self._next_group())
+                if self._waiting:
+                    await self._let_others_submit()
+
+    async def _let_others_submit(self) -> None:
+        """Have sessions read what has come while a group was delivered: the next one is larger."""
+        for _ in range(_PASSES):
+            await trio.lowlevel.checkpoint()
 
     def _stop(self) -> None:
         # First, so that nobody who hears of it submits anew.

@@ -91,6 +91,26 @@ async def test_what_is_submitted_while_a_group_is_stored_is_the_next_group(
     assert len(gate.groups) <= 2
 
 
+@pytest.mark.parametrize("history", ["memory", "sqlite"], indirect=True)  # nodes deliver beside
+async def test_who_publishes_once_a_group_is_delivered_is_in_the_next_one(
+    hub: Hub, history: History, nursery: trio.Nursery
+) -> None:
+    gate = Gate(history)
+    waiting, late = join(hub), join(hub)
+
+    async def publish_after_the_first() -> None:
+        await hub.store(A, b"1")
+        await late.receive(b"publish a 3\n")
+
+    nursery.start_soon(publish_after_the_first)
+    await trio.testing.wait_all_tasks_blocked()
+    await waiting.receive(b"publish a 2\n")
+    gate.open.set()
+    await waiting.receive(b"ping\n")
+    await late.receive(b"ping\n")
+    assert gate.groups == [1, 2]
+
+
 async def test_where_nothing_can_be_stored_nobody_gets_it_and_its_publisher_hears(
     hub: Hub, history: History
 ) -> None:
