@@ -29,14 +29,17 @@ class Group:
 
     Attributes:
         tag_list: the canonical wire form of the tag set.
+        presence: who is present, with when they came (`mist.broker.presence`, which alone changes
+            it): None where nobody is; only when, where that one is the only member.
     """
 
     # A million subscriptions may be a million groups of one subscriber, so a lone subscriber
     # is held without a dict, and watchers only once there is one.
-    __slots__ = ("_members", "_watchers", "tag_list")
+    __slots__ = ("_members", "_watchers", "presence", "tag_list")
 
     def __init__(self, tag_list: bytes) -> None:
         self.tag_list = tag_list
+        self.presence: dict[Any, float] | float | None = None
         self._members: Any = None  # one subscriber, or a dict of them
         self._watchers: WeakSet[Watcher] | None = None
 

@@ -14,17 +14,21 @@ changes that cost O(1), however many watch. So a change only notes which tags it
 became of a watched tag set is worked out afterwards, by looking at all who are there (`look`).
 `mist.broker.presence_view` makes joins and leaves of two such looks.
 
+Who is present is kept at the groups (`Group.presence`). A hundred thousand sessions may have a room
+each, so of a group's only member, where it is present, no more is kept than when it came.
+
 Services, which have no token, are never present.
 """
 
-from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import attrs
 
 from mist.addresses import EVERYTHING
 from mist.broker.groups import Group
-from mist.broker.named_subscriptions import NamedSubscription
+from mist.broker.matches import Subscriber
+from mist.broker.named_subscriptions import NamedSubscription, QueueGroup
 from mist.broker.outbox import Outbox
 from mist.message import EVENTS, TagSet
 
@@ -103,58 +107,6 @@ class Seen:
 NOBODY: Final = Seen(0, {})
 
 
-class _Attendance:
-    """The subscribers of one group that are present, with when they came.
-
-    A lone one is held without a dict, and a lone tag without a set: a hundred thousand sessions
-    may have a room each.
-    """
-
-    __slots__ = ("_lone", "_many", "_since", "_tags")
-
-    def __init__(self, tags: TagSet) -> None:
-        self._tags: str | TagSet = next(iter(tags)) if len(tags) == 1 else tags
-        self._lone: _Present | None = None
-        self._since = 0.0
-        self._many: dict[_Present, float] | None = None
-
-    @property
-    def tags(self) -> TagSet:
-        """Those under presence."""
-        return frozenset((self._tags,)) if isinstance(self._tags, str) else self._tags
-
-    def __len__(self) -> int:
-        return int(self._lone is not None) if self._many is None else len(self._many)
-
-    def items(self) -> Iterable[tuple[_Present, float]]:
-        if self._many is not None:
-            return self._many.items()
-        return () if self._lone is None else ((self._lone, self._since),)
-
-    def add(self, present: _Present, since: float) -> bool:
-        if self._many is not None:
-            if present in self._many:
-                return False
-            self._many[present] = since
-            return True
-        if self._lone is None:
-            self._lone, self._since = present, since
-            return True
-        if self._lone is present:
-            return False
-        self._many = {self._lone: self._since, present: since}
-        self._lone = None
-        return True
-
-    def discard(self, present: _Present) -> bool:
-        if self._many is not None:
-            return self._many.pop(present, None) is not None
-        if self._lone is not present:
-            return False
-        self._lone = None
-        return True
-
-
 class PresenceLog:
     """Which tags changed since when, for those who ask now and then.
 
@@ -210,67 +162,90 @@ class Presence:
         self.changed: dict[TagSet, None] = {}
         self.log: PresenceLog | None = None
         self.on_tag: Callable[[str, bool], None] | None = None
-        self._attendances: dict[Group, _Attendance] = {}
-        self._by_tag: dict[str, _Attendance | dict[_Attendance, None]] = {}
+        self._by_tag: dict[str, Group | dict[Group, None]] = {}
 
     # what the broker tells
 
-    def joined(self, group: Group, subscriber: _Present) -> None:
-        """A subscriber has joined a group. O(tags) for the first one, else O(1)."""
-        if not subscriber.outbox.owner:
-            return
-        attendance = self._attendances.get(group)
-        if attendance is None:
-            tags = self.tags.among(group.tags)
-            if not tags:
-                return
-            attendance = self._attendances[group] = _Attendance(tags)
-            for tag in tags:
-                self._enter(tag, attendance)
-        if attendance.add(subscriber, round(self._clock(), 3)):
-            self._note(attendance)
+    def joining(
+        self, group: Group, tags: TagSet, subscriber: Subscriber, *, as_member: bool = True
+    ) -> None:
+        """A subscriber is about to join a group. O(tags) for the first one, else O(1).
 
-    def left(self, group: Group, subscriber: _Present) -> None:
-        """A subscriber has left a group, in which it may have been. O(1), or O(tags)."""
-        attendance = self._attendances.get(group)
-        if attendance is None or not attendance.discard(subscriber):
+        Args:
+            tags: the group's; of the first subscriber they are kept.
+            as_member: False where only a queue group that it is in is one of the group's members.
+        """
+        present = group.presence
+        if isinstance(subscriber, QueueGroup) or not subscriber.outbox.owner:
+            if isinstance(present, float):
+                group.presence = {_lone(group): present}
             return
-        self._note(attendance)
-        if not attendance:
-            del self._attendances[group]
-            for tag in attendance.tags:
-                self._leave(tag, attendance)
+        now = round(self._clock(), 3)
+        if present is None:
+            covered = self.tags.among(tags)
+            if not covered:
+                return
+            group.presence = {subscriber: now} if group or not as_member else now
+            for tag in covered:
+                self._enter(tag, group)
+        elif isinstance(present, float):
+            lone = _lone(group)
+            if lone is subscriber:
+                return
+            group.presence = {lone: present, subscriber: now}
+        elif subscriber in present:
+            return
+        else:
+            present[subscriber] = now
+        self._note(group)
+
+    def leaving(self, group: Group, subscriber: _Present) -> None:
+        """A subscriber is about to leave a group, in which it may be. O(1), or O(tags)."""
+        present = group.presence
+        if present is None:
+            return
+        if isinstance(present, float):
+            if _lone(group) is not subscriber:
+                return
+            present = {}
+        elif present.pop(subscriber, None) is None:
+            return
+        self._note(group)
+        if not present:
+            group.presence = None
+            for tag in self.tags.among(group.tags):
+                self._leave(tag, group)
 
     def renamed(self, groups: Iterable[Group]) -> None:
         """A subscriber of these groups is somebody else now."""
+        for group in groups:
+            if group.presence is not None:
+                self._note(group)
+
+    def _note(self, group: Group) -> None:
         if self.watched or self.log is not None:
-            for group in groups:
-                attendance = self._attendances.get(group)
-                if attendance is not None:
-                    self._note(attendance)
+            tags = self.tags.among(group.tags)
+            if self.watched:
+                self.changed[tags] = None
+            if self.log is not None:
+                self.log.note(tags)
 
-    def _note(self, attendance: _Attendance) -> None:
-        if self.watched:
-            self.changed[attendance.tags] = None
-        if self.log is not None:
-            self.log.note(attendance.tags)
-
-    def _enter(self, tag: str, attendance: _Attendance) -> None:
+    def _enter(self, tag: str, group: Group) -> None:
         there = self._by_tag.get(tag)
         if there is None:
-            self._by_tag[tag] = attendance
+            self._by_tag[tag] = group
             if self.on_tag is not None:
                 self.on_tag(tag, True)
         elif isinstance(there, dict):
-            there[attendance] = None
+            there[group] = None
         else:
-            self._by_tag[tag] = {there: None, attendance: None}
+            self._by_tag[tag] = {there: None, group: None}
 
-    def _leave(self, tag: str, attendance: _Attendance) -> None:
+    def _leave(self, tag: str, group: Group) -> None:
         there = self._by_tag[tag]
         if isinstance(there, dict):
-            del there[attendance]
-        if there is attendance or not there:
+            del there[group]
+        if there is group or not there:
             del self._by_tag[tag]
             if self.on_tag is not None:
                 self.on_tag(tag, False)
@@ -286,14 +261,14 @@ class Presence:
             site: only sessions bound to it are seen; empty for all.
         """
         groups = yield from self._at(tags)
-        sessions = sum(map(len, groups))
+        sessions = sum([len(_presents(group)) for group in groups])
         if sessions > MOST_LISTED and not site:
             return Seen(sessions, None)
         found: dict[Identity, float] = {}
         sessions = looked = 0
-        for attendance in groups:
+        for group in groups:
             looked += 1
-            for present, since in list(attendance.items()):
+            for present, since in list(_presents(group).items()):
                 looked += 1
                 if looked > _STEP:
                     looked = 0
@@ -309,9 +284,9 @@ class Presence:
                 found[identity] = min(since, found.get(identity, since))
         return Seen(sessions, None if sessions > MOST_LISTED else found)
 
-    def _at(self, tags: TagSet) -> Generator[None, None, Sequence[_Attendance]]:
+    def _at(self, tags: TagSet) -> Generator[None, None, Sequence[Group]]:
         """The groups whose subscribers are at a tag set."""
-        fewest: dict[_Attendance, None] | None = None
+        fewest: dict[Group, None] | None = None
         for tag in tags:
             there = self._by_tag.get(tag)
             if there is None:
@@ -322,7 +297,7 @@ class Presence:
         candidates = list(fewest or ())
         if len(tags) == 1:
             return candidates
-        found: list[_Attendance] = []
+        found: list[Group] = []
         for start in range(0, len(candidates), _STEP):
             if start:
                 yield
@@ -333,3 +308,17 @@ class Presence:
     def tag_count(self) -> int:
         """Distinct tags at which anybody is present."""
         return len(self._by_tag)
+
+
+def _lone(group: Group) -> Any:
+    """The only member of a group."""
+    (member,) = group.members
+    return member
+
+
+def _presents(group: Group) -> Mapping[_Present, float]:
+    """Who is present in a group, with when they came."""
+    present = group.presence
+    if isinstance(present, float):
+        return {_lone(group): present}
+    return present or {}

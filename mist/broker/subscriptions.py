@@ -69,8 +69,8 @@ class Subscriptions:
         if self.observer is not None and subscriber not in group:
             self._moving(subscriber)
             self.observer.joined(group, subscriber.owner)
-        if self.presence is not None and not isinstance(subscriber, QueueGroup):
-            self.presence.joined(group, subscriber)
+        if self.presence is not None:
+            self.presence.joining(group, tags, subscriber)
         if self._preparations:
             self._preparations.joined(subscriber, group)
         group.add(subscriber)
@@ -85,7 +85,7 @@ class Subscriptions:
             self._moving(subscriber)
             self.observer.left(group, subscriber.owner)
         if self.presence is not None and not isinstance(subscriber, QueueGroup):
-            self.presence.left(group, subscriber)
+            self.presence.leaving(group, subscriber)
         group.discard(subscriber)
         self._resolver.version += 1
         if self._preparations:
@@ -117,7 +117,7 @@ class Subscriptions:
             shared.add(named)
             named.group = shared.group
             if self.presence is not None and shared.group is not None:
-                self.presence.joined(shared.group, named)
+                self.presence.joining(shared.group, tags, named, as_member=False)
             self._count(named, 1)
         self._attribute_index.enter(named)
 
@@ -136,7 +136,7 @@ class Subscriptions:
             return
         queue.discard(named)
         if self.presence is not None:
-            self.presence.left(group, named)
+            self.presence.leaving(group, named)
         if queue.members:
             return
         if queue.share is not None and queue.share.counts_here:

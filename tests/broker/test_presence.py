@@ -199,7 +199,8 @@ def test_changes_are_noted_while_they_are_watched() -> None:
 
 
 TAGS = st.frozensets(st.sampled_from(["room:1", "room:2", "room:3", "x", "y"]), min_size=1)
-STEPS = st.lists(st.tuples(st.integers(0, 3), TAGS, st.booleans()), max_size=30)
+MEMBER = 6  # of a queue group; below it services, and four sessions
+STEPS = st.lists(st.tuples(st.integers(0, MEMBER), TAGS, st.booleans()), max_size=30)
 
 
 @settings(max_examples=150, deadline=None)
@@ -207,14 +208,24 @@ STEPS = st.lists(st.tuples(st.integers(0, 3), TAGS, st.booleans()), max_size=30)
 def test_it_is_the_plain_definition(steps: list[tuple[int, TagSet, bool]], asked: TagSet) -> None:
     broker, presence = broker_with("room:*")
     outboxes = [outbox(broker, user=f"{number}") for number in range(4)]
+    services = [outbox(broker, owner="") for _ in range(2)]
+    members: dict[tuple[int, TagSet], NamedSubscription] = {}
     subscribed: set[tuple[int, TagSet]] = set()
     for number, tags, on in steps:
-        if on:
-            broker.subscribe(outboxes[number], tags)
-            subscribed.add((number, tags))
+        if number == MEMBER:
+            member = members.get((number, tags))
+            if on and member is None:
+                member = members[number, tags] = NamedSubscription(outboxes[0], PLAIN, b"1")
+                broker.add_named(member, tags, "workers")
+            elif not on and member is not None:
+                broker.remove_named(members.pop((number, tags)))
+        elif on:
+            broker.subscribe([*outboxes, *services][number], tags)
         elif (group := broker.find(tags)) is not None:
-            broker.unsubscribe(outboxes[number], group)
-            subscribed.discard((number, tags))
+            broker.unsubscribe([*outboxes, *services][number], group)
+        if number < len(outboxes):
+            (subscribed.add if on else subscribed.discard)((number, tags))
+    subscribed |= {(0, tags) for _, tags in members}
     covered = all(tag.startswith("room:") for tag in asked)
     expected = {(f"{n}", "", "") for n, tags in subscribed if asked <= tags and covered}
     assert who(presence, *asked) == expected
