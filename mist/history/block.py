@@ -8,9 +8,8 @@ from typing import Final
 
 import attrs
 
-from mist.errors import HistoryDamaged
 from mist.history.columns import is_one, is_zero, places
-from mist.history.layout import MICROSECONDS, Row, checksum, decode_body, decode_index
+from mist.history.layout import DIFFERS, MICROSECONDS, Row, checksum, decode_body, decode_index
 from mist.history.numbering import Numbers, has_channels, raised, unpack_numbers
 from mist.history.part import HEAD_LENGTH, Columns, Part, pick
 from mist.history.pieces import AnyRow, Pieces
@@ -111,7 +110,7 @@ class Block:
         self._sums: list[int] | None = None  # see `_bounds`
         self._postings: Postings | None = None  # once somebody searches
         if isinstance(row, Row) and checksum(row.hashes, row.body) != row.checksum:
-            raise self._damaged("its checksum differs")
+            raise self.head.damaged(DIFFERS)
         try:
             if isinstance(row, Row):
                 self._hashes = row.hashes
@@ -122,7 +121,7 @@ class Block:
                 self.columns = Columns(index)
                 self._pieces = Pieces(row.head, index.checks, row.read)
         except ValueError as error:
-            raise self._damaged(f"it can't be decoded: {error}") from error
+            raise self.head.damaged(f"it can't be decoded: {error}") from error
         self._firsts = self._first_ids()
         self._has_few_lists = self.columns.has_few_lists(_FEW_LISTS)
 
@@ -141,9 +140,9 @@ class Block:
             *firsts, end = accumulate(counts, initial=start)
             messages = end - start
         if messages != self.head.messages:
-            raise self._damaged("its columns disagree")
+            raise self.head.damaged("its columns disagree")
         if end - 1 > self.head.last:
-            raise self._damaged("it holds ids of the next block")
+            raise self.head.damaged("it holds ids of the next block")
         return firsts
 
     @property
@@ -155,9 +154,6 @@ class Block:
         """The number of the run that has an id; None where none has."""
         run = bisect_right(self._firsts, id_) - 1
         return run if run >= 0 and id_ < self._firsts[run] + self.columns.counts[run] else None
-
-    def _damaged(self, reason: str) -> HistoryDamaged:
-        return HistoryDamaged(self.head.first, reason, self.head.last)
 
     @property
     def size_read(self) -> int:
@@ -182,7 +178,7 @@ class Block:
         try:
             self.columns.check()
         except ValueError as error:
-            raise self._damaged(f"it can't be decoded: {error}") from error
+            raise self.head.damaged(f"it can't be decoded: {error}") from error
 
     def count(self, selection: Selection | None, after: int, upto: int) -> list[tuple[int, int]]:
         """First id and number of messages of each run, or part of one, in `(after, upto]`."""
@@ -222,7 +218,7 @@ class Block:
         try:
             return unpack_numbers(packed, columns.lists, columns.run_lists, columns.counts)
         except ValueError as error:
-            raise HistoryDamaged(self.head.first, str(error), self.head.last) from error
+            raise self.head.damaged(str(error)) from error
 
     def part(
         self,

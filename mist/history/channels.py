@@ -26,9 +26,7 @@ def numbers_of(store: BlockStore, block: Block) -> list[Numbers] | None:
         return None
     packed = store.numbers(block.head.first)
     if packed is None:
-        raise HistoryDamaged(
-            block.head.first, "the numbers of its channels are missing", block.head.last
-        )
+        raise block.head.damaged("the numbers of its channels are missing")
     return block.numbers(packed)
 
 

@@ -15,10 +15,9 @@ from typing import Final
 import attrs
 import msgspec
 
-from mist.errors import HistoryDamaged
 from mist.history.block_store import BlockStore, State
 from mist.history.commits import Commit
-from mist.history.layout import Head, Row, checksum
+from mist.history.layout import DIFFERS, Head, Row, checksum
 from mist.history.numbering import ChannelPosition
 from mist.history.record import KeyRecord
 
@@ -94,7 +93,7 @@ def _blocks(store: BlockStore) -> Iterator[bytes]:
         for head in heads:
             (row,) = store.rows([head])
             if checksum(row.hashes, row.body) != row.checksum:
-                raise HistoryDamaged(head.first, "its checksum differs", head.last)
+                raise head.damaged(DIFFERS)
             numbers = store.numbers(head.first)
             some.append((attrs.astuple(head), row.hashes, row.checksum, row.body, numbers))
             size += head.size

@@ -38,12 +38,15 @@ import attrs
 import msgspec
 from msgspec.structs import replace
 
+from mist.errors import HistoryDamaged
 from mist.history.columns import INDEXES, fixed
 from mist.history.numbering import ChannelCounts
 from mist.history.postings import Packed
 
 __all__ = [
+    "DIFFERS",
     "MICROSECONDS",
+    "NOT_THERE",
     "PIECE",
     "PREFIX",
     "Body",
@@ -74,6 +77,11 @@ Extra = tuple[str | None, tuple[tuple[str, bytes], ...] | None]
 """Audience and meta of a publication."""
 
 
+# Why a block isn't what was written, as `Head.damaged` says it.
+DIFFERS: Final = "its checksum differs"
+NOT_THERE: Final = "the block is listed and not there"
+
+
 @attrs.frozen
 class Head:
     """The head of a block: what is known without reading it.
@@ -94,6 +102,10 @@ class Head:
     oldest: int
     newest: int
     size: int
+
+    def damaged(self, reason: str) -> HistoryDamaged:
+        """What is raised where the block isn't what was written."""
+        return HistoryDamaged(self.first, reason, self.last)
 
 
 @attrs.frozen

@@ -9,9 +9,8 @@ from zlib import crc32
 
 import attrs
 
-from mist.errors import HistoryDamaged
 from mist.history.columns import INDEXES, unpack_all
-from mist.history.layout import PIECE, Head, Row
+from mist.history.layout import DIFFERS, PIECE, Head, Row
 
 __all__ = ["AnyRow", "OpenRow", "Pieces"]
 
@@ -68,7 +67,7 @@ class Pieces:
             self.load(start, end)
         found = self._kept[start - self._begin : end - self._begin]
         if len(found) != end - start:
-            raise self._damaged()
+            raise self._head.damaged(DIFFERS)
         return found
 
     def load(self, start: int, end: int) -> None:
@@ -87,8 +86,5 @@ class Pieces:
         view = memoryview(data)
         found = [crc32(view[start : start + PIECE]) for start in range(0, len(data), PIECE)]
         if found != list(self._checks[first:stop]):
-            raise self._damaged()
+            raise self._head.damaged(DIFFERS)
         return data
-
-    def _damaged(self) -> HistoryDamaged:
-        return HistoryDamaged(self._head.first, "its checksum differs", self._head.last)

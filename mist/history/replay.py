@@ -13,7 +13,7 @@ from mist.history.block import Block
 from mist.history.block_cache import Blocks
 from mist.history.block_store import BlockStore
 from mist.history.channels import numbers_of
-from mist.history.layout import MICROSECONDS
+from mist.history.layout import MICROSECONDS, NOT_THERE
 from mist.history.numbering import Numbers
 from mist.history.part import ColumnPage, Part
 from mist.history.record import Packed, Page, Stored
@@ -185,7 +185,7 @@ def find_time(store: BlockStore, blocks: Blocks, moment: int, after: int) -> tup
             if head.oldest < moment:
                 row = store.row(head.first)
                 if row is None:  # and nothing changes in a snapshot
-                    raise HistoryDamaged(head.first, "the block is listed and not there", head.last)
+                    raise head.damaged(NOT_THERE)
                 for stored in blocks.decode(row).select():
                     if round(stored.time * MICROSECONDS) < moment:
                         older = stored.firsts[-1] + stored.entries[-1][2] - 1

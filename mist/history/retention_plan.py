@@ -17,7 +17,7 @@ from mist.history.block_store import BlockStore, State, Totals
 from mist.history.channels import rewritable
 from mist.history.clock import Moment
 from mist.history.encoding import encode_stored
-from mist.history.layout import Head, Row
+from mist.history.layout import NOT_THERE, Head, Row
 from mist.history.record import MAX_ID
 from mist.history.replay import find_last
 from mist.history.retention import Policy
@@ -133,7 +133,7 @@ class _Thinner:
     def _read(self, head: Head) -> Block:
         row = self._store.row(head.first)
         if row is None:  # only retention and erasure remove blocks, one at a time
-            raise HistoryDamaged(head.first, "the block is listed and not there", head.last)
+            raise head.damaged(NOT_THERE)
         return Block(row, self._blocks.tag_lists)  # which hardly anybody reads any more
 
     def _cutoff(self, tag: str, n: int) -> int:

@@ -17,7 +17,7 @@ from typing import Final
 
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history.continuity import MISPLACED, MISSING, check_gap, is_sound
-from mist.history.layout import Head, Row
+from mist.history.layout import NOT_THERE, Head, Row
 from mist.history.record import MAX_ID, Problem
 from mist.history.sqlite.rows import read_heads, read_rows
 
@@ -92,8 +92,8 @@ def _read(connection: sqlite3.Connection, head: Head) -> Row:
         for row in read_rows(connection, "WHERE first = ?", (head.first,)):
             return row
     except HistoryDamaged as error:
-        raise HistoryDamaged(head.first, error.reason, head.last) from error
-    raise HistoryDamaged(head.first, "the block is listed and not there", head.last)
+        raise head.damaged(error.reason) from error
+    raise head.damaged(NOT_THERE)
 
 
 def read_up(connection: sqlite3.Connection, after: int, upto: int, removed: int) -> Iterator[Row]:

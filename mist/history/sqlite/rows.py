@@ -123,7 +123,7 @@ def _open(connection: sqlite3.Connection, head: Head, opened: ExitStack) -> Open
                 blob.seek(min(begin + start, len(blob)))
                 return blob.read(end - start)
         except HistoryDamaged as error:
-            raise HistoryDamaged(head.first, error.reason, head.last) from error
+            raise head.damaged(error.reason) from error
 
     return OpenRow(head, prefix + blob.read(begin - PREFIX), read)
 
