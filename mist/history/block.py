@@ -1,7 +1,7 @@
 """Reading a block: which of its messages are selected, and their wires as published."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, islice
 from operator import add, mul
 from typing import Final
@@ -14,65 +14,21 @@ from mist.history.numbering import Numbers, has_channels, raised, unpack_numbers
 from mist.history.part import HEAD_LENGTH, Columns, Part, pick
 from mist.history.pieces import AnyRow, Pieces
 from mist.history.postings import Postings, pack_postings, same_hashes
-from mist.history.recent import Recent
 from mist.history.record import MAX_ID, Beside, Loose, Packed, Stored, cut
+from mist.history.run_data import RunData
 from mist.history.selection import Selection
-from mist.wire import Entry, TagList
+from mist.history.tag_lists import TagLists
+from mist.wire import Entry
 
-__all__ = ["Block", "TagLists"]
+__all__ = ["Block"]
 
 _FEW_LISTS: Final = 16  # up to here, lists are compared instead of looked up
 _FEW_RUNS: Final = 64  # up to here, their sizes are added up without estimating them first
-_FEW_IN_PARTS: Final = 16  # up to here, not all of the data is read for so many runs
-_NEAR: Final = 16_384  # bytes of data that are read at once for runs that are near each other
 _FEW_SCANS: Final = 4  # up to here, the runs of each tag list are searched separately
-_FEW_SUMS: Final = 4  # up to here, where the data of runs starts is added up for each
-_MAX_BYTES: Final = 16 * 1024 * 1024  # of tag lists that are cached, some 14,000
 # Unpacked at a time: a fifth of a millisecond, and as much again to write them for a peer, unless
 # its form takes longer for each message.
 _STEP_RUNS: Final = 256
 _STEP_MESSAGES: Final = 1_024
-_LIST_COST: Final = 1_000  # bytes of a tag list beside its text, which it holds four times
-
-
-class TagLists(Recent[bytes, TagList]):
-    """A cache of tag lists by their canonical bytes, shared by blocks and by threads."""
-
-    __slots__ = ()
-
-    def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
-        super().__init__(max_bytes)
-
-    def cost(self, key: bytes, value: TagList) -> int:
-        """See `Recent`."""
-        return _LIST_COST + 4 * len(key)
-
-    def get(self, canonical: bytes) -> TagList:
-        """The tag list."""
-        found = self.find(canonical)
-        if found is None:
-            found = self.add(canonical, TagList(None, canonical))
-        return found
-
-    def of_runs(
-        self,
-        lists: Mapping[int, bytes] | Sequence[bytes],
-        numbers: Sequence[int],
-        *,
-        keep: bool = False,
-    ) -> list[TagList]:
-        """The tag list of each of some runs. Those that come once aren't kept: so the others are.
-
-        Args:
-            lists: of a block.
-            numbers: of each run's list.
-            keep: whether they come in other blocks, too, however often they do in this one.
-        """
-        distinct = set(numbers)
-        if not keep and len(distinct) > _FEW_LISTS and len(distinct) * 2 > len(numbers):
-            return [TagList.passing(lists[number]) for number in numbers]
-        known = {number: self.get(lists[number]) for number in distinct}
-        return [known[number] for number in numbers]
 
 
 class Block:
@@ -84,7 +40,8 @@ class Block:
 
     Attributes:
         head: see `Head`.
-        columns: see `Columns`; of an `OpenRow` without the data, until `complete`.
+        columns: see `Columns`.
+        data: the messages' data.
 
     Raises:
         HistoryDamaged: it isn't what was written.
@@ -94,11 +51,10 @@ class Block:
         "_firsts",
         "_has_few_lists",
         "_hashes",
-        "_pieces",
         "_postings",
-        "_sums",
         "_tag_lists",
         "columns",
+        "data",
         "head",
     )
 
@@ -106,8 +62,7 @@ class Block:
         self.head = row.head
         self._tag_lists = tag_lists
         self._hashes: bytes | None = None  # known only of a whole row
-        self._pieces: Pieces | None = None  # until the data is there
-        self._sums: list[int] | None = None  # see `_bounds`
+        pieces: Pieces | None = None
         self._postings: Postings | None = None  # once somebody searches
         if isinstance(row, Row) and checksum(row.hashes, row.body) != row.checksum:
             raise self.head.damaged(DIFFERS)
@@ -119,9 +74,10 @@ class Block:
             else:
                 index = decode_index(row.index)
                 self.columns = Columns(index)
-                self._pieces = Pieces(row.head, index.checks, row.read)
+                pieces = Pieces(row.head, index.checks, row.read)
         except ValueError as error:
             raise self.head.damaged(f"it can't be decoded: {error}") from error
+        self.data = RunData(row.head, self.columns, pieces)
         self._firsts = self._first_ids()
         self._has_few_lists = self.columns.has_few_lists(_FEW_LISTS)
 
@@ -158,27 +114,7 @@ class Block:
     @property
     def size_read(self) -> int:
         """Bytes of it that have been read, roughly."""
-        return self.head.size if self._pieces is None else len(self.columns.text)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all of it has been read."""
-        return self._pieces is None
-
-    def complete(self) -> None:
-        """Read what has not been read yet.
-
-        Raises:
-            HistoryDamaged: it isn't what was written.
-        """
-        if self._pieces is None:
-            return
-        self.columns.data = self._pieces.all()
-        self._pieces = None
-        try:
-            self.columns.check()
-        except ValueError as error:
-            raise self.head.damaged(f"it can't be decoded: {error}") from error
+        return self.head.size if self.data.is_whole else len(self.columns.text)
 
     def count(self, selection: Selection | None, after: int, upto: int) -> list[tuple[int, int]]:
         """First id and number of messages of each run, or part of one, in `(after, upto]`."""
@@ -243,8 +179,7 @@ class Block:
         firsts, counts = self._firsts, self.columns.counts
         skip = max(after + 1 - firsts[runs[0]], 0)
         runs = self._fit(runs, skip + limit, max_bytes)
-        if self._pieces is not None and len(runs) > 1:
-            self._read_ahead(self._pieces, runs)
+        self.data.read_ahead(runs)
         messages = sum(pick(counts, runs)) - skip
         end = firsts[runs[-1]] + counts[runs[-1]] - 1
         # Only the first and the last run can be cut.
@@ -257,13 +192,13 @@ class Block:
             end - beyond,
             skip,
             beyond,
-            _length_of_first(skip, self._data(runs[0])) if skip else 0,
-            _length_of_last(beyond, self._data(runs[-1])) if beyond else 0,
+            _length_of_first(skip, self.data.of(runs[0])) if skip else 0,
+            _length_of_last(beyond, self.data.of(runs[-1])) if beyond else 0,
         )
 
     def loose(self, runs: Sequence[int]) -> dict[int, Loose]:
         """Some of its runs by their numbers, for those who put pages together of them."""
-        self._added_up()
+        self.data.add_up()
         count = sum(pick(self.columns.counts, runs))
         part = Part(self.head, self.columns, runs, count, self.head.last)
         ends = self.columns.section_ends
@@ -292,8 +227,7 @@ class Block:
         if not of_run:
             return []
         runs = list(of_run)
-        if self._pieces is not None and len(runs) > 1:
-            self._read_ahead(self._pieces, runs)
+        self.data.read_ahead(runs)
         count = sum(pick(self.columns.counts, runs))
         stored = self.stored(Part(self.head, self.columns, runs, count, ids[-1]))
         if count == len(runs):
@@ -317,8 +251,8 @@ class Block:
         that it is unpacked now, and the block is not kept.
         """
         if part.count > _STEP_MESSAGES:
-            self.complete()
-        return PackedPart(self, part) if self.is_whole else FewStored(self.stored(part))
+            self.data.complete()
+        return PackedPart(self, part) if self.data.is_whole else FewStored(self.stored(part))
 
     def stored(self, part: Part, numbers: Sequence[Numbers] | None = None) -> list[Stored]:
         """A part of this block as publications. O(runs).
@@ -339,39 +273,6 @@ class Block:
             own = [raised(found[0].numbers[0], part.skip), *found[0].numbers[1:]]
             found[0] = attrs.evolve(found[0], numbers=own)
         return found
-
-    def _read_ahead(self, pieces: Pieces, runs: Sequence[int]) -> None:
-        """Read at once what would else be read in many pieces."""
-        if len(runs) > _FEW_IN_PARTS:
-            self.complete()
-            return
-        (start, _), (_, end) = self._bounds([runs[0], runs[-1]])
-        if end - start <= _NEAR:
-            pieces.load(start, end)
-
-    def _data(self, run: int) -> bytes:
-        (start,), (end,) = self._bounds(range(run, run + 1))
-        return self._all_data[start:end]
-
-    @property
-    def _all_data(self) -> bytes | Pieces:
-        return self.columns.data if self._pieces is None else self._pieces
-
-    def _bounds(self, runs: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Where the data of some runs starts and ends."""
-        sizes = self.columns.sizes
-        if self._sums is None and len(runs) <= _FEW_SUMS:
-            starts = [sum(sizes[:run]) for run in runs]
-            return starts, list(map(add, starts, pick(sizes, runs)))
-        sums = self._added_up()
-        if isinstance(runs, range):
-            return sums[runs.start : runs.stop], sums[runs.start + 1 : runs.stop + 1]
-        return [sums[run] for run in runs], [sums[run + 1] for run in runs]
-
-    def _added_up(self) -> list[int]:
-        if self._sums is None:
-            self._sums = list(accumulate(self.columns.sizes, initial=0))
-        return self._sums
 
     def _fit(self, chosen: Sequence[int], limit: int, max_bytes: int) -> Sequence[int]:
         """The runs up to the one that reaches a bound."""
@@ -394,7 +295,7 @@ class Block:
         runs, columns = part.runs, self.columns
         numbers = pick(columns.run_lists, runs)
         counts = pick(columns.counts, runs)
-        starts, ends = self._bounds(runs)
+        starts, ends = self.data.bounds(runs)
         if part.skip or part.beyond:
             counts = list(counts)
             counts[0] -= part.skip
@@ -402,7 +303,7 @@ class Block:
             starts[0] += part.skipped
             ends[-1] -= part.unreached
         tag_lists = self._tag_lists.of_runs(columns.lists_of(numbers), numbers, keep=keep)
-        data = self._all_data
+        data = self.data.source
         # Special-cased for runs of one: most of a replay is spent in this line.
         if max(counts) == 1:
             return [
@@ -476,7 +377,7 @@ class Block:
         column = self.columns.run_lists
         many = len(wanted) > _FEW_SCANS
         if (few or many) and len(wanted) == len(self.columns.lists):
-            self.complete()  # which checks that there are lists with the numbers of all runs
+            self.data.complete()  # which checks that there are lists with the numbers of all runs
             return range(low, high)
         if many:
             return [run for run in range(low, high) if column[run] in wanted]

@@ -6,10 +6,11 @@ at once all read the same few, and to decode one takes ten times as long as to c
 
 from typing import Final
 
-from mist.history.block import Block, TagLists
+from mist.history.block import Block
 from mist.history.layout import Head, Row
 from mist.history.pieces import AnyRow, OpenRow
 from mist.history.recent import Recent
+from mist.history.tag_lists import TagLists
 
 __all__ = ["Blocks"]
 
@@ -73,7 +74,7 @@ class Blocks(Recent[tuple[int, bool], tuple[_Stored, Block]]):
         A block that only a few messages were read of is likely to be read by nobody else, and
         reading it again costs little.
         """
-        if isinstance(row, OpenRow) and block.is_whole:
+        if isinstance(row, OpenRow) and block.data.is_whole:
             self._keep(row, block)
 
     def _keep(self, row: AnyRow, block: Block) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 from mist.errors import HistoryDamaged
-from mist.history.block import Block, TagLists
+from mist.history.block import Block
 from mist.history.block_store import BlockStore
 from mist.history.numbering import Numbers
 from mist.history.record import Stored
 from mist.history.selection import Selection
+from mist.history.tag_lists import TagLists
 
 __all__ = ["find_number", "numbers_of", "rewritable"]
 

@@ -17,13 +17,14 @@ from typing import Final
 import attrs
 
 from mist.errors import HistoryDamaged
-from mist.history.block import Block, TagLists
+from mist.history.block import Block
 from mist.history.block_store import BlockStore, Change
 from mist.history.channels import numbers_of
 from mist.history.continuity import is_sound
 from mist.history.encoding import encode_joined, encode_stored
 from mist.history.layout import Head, Row
 from mist.history.record import Stored
+from mist.history.tag_lists import TagLists
 
 __all__ = ["TARGET", "Compaction", "plan_compaction"]
 

@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 
 from mist.errors import HistoryDamaged
-from mist.history.block import Block, TagLists
+from mist.history.block import Block
 from mist.history.block_store import BlockStore
 from mist.history.channels import rewritable
 from mist.history.encoding import encode_stored
@@ -20,6 +20,7 @@ from mist.history.erasure import Erased, Erasure
 from mist.history.layout import Head, Row
 from mist.history.record import Stored
 from mist.history.selection import Selection
+from mist.history.tag_lists import TagLists
 
 __all__ = ["Plan", "make_plan"]
 

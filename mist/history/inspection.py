@@ -5,11 +5,12 @@ from itertools import pairwise
 from typing import Final
 
 from mist.errors import HistoryDamaged, HistoryUnavailable
-from mist.history.block import Block, TagLists
+from mist.history.block import Block
 from mist.history.block_store import BlockStore
 from mist.history.channels import numbers_of
 from mist.history.layout import Head
 from mist.history.record import Problem
+from mist.history.tag_lists import TagLists
 
 __all__ = ["inspect", "inspect_block"]
 

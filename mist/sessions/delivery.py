@@ -26,9 +26,9 @@ from mist.broker.projection import Slice as ProjectedSlice
 from mist.change import Change
 from mist.errors import HistoryUnavailable
 from mist.history import Bulk, Commit, History
-from mist.history.block import TagLists
 from mist.history.columns import INDEXES, unpack_all
 from mist.history.layout import Row
+from mist.history.tag_lists import TagLists
 from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.slices import Slice, cut, lists_of, plain_slices, slices_of
 from mist.sessions.submission import Submission

@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from mist.history import Stored
-from mist.history.block import Block, TagLists
+from mist.history.block import Block
 from mist.history.columns import is_one, is_zero
 from mist.history.layout import Row, decode_body
 from mist.history.part import Columns
+from mist.history.tag_lists import TagLists
 from mist.history.visibility import envelope_of
 from mist.wire import Batch
 

@@ -16,9 +16,10 @@ from mist.archive.rows import parts_to_batch
 from mist.archive.schema import MESSAGES
 from mist.archive.segments import day_of, iter_batches, read_segment, write_segment
 from mist.history import HistoryDamaged, Part, Publication, Selection, Stored
-from mist.history.block import Block, TagLists
+from mist.history.block import Block
 from mist.history.encoding import encode_stored
 from mist.history.layout import Row
+from mist.history.tag_lists import TagLists
 from mist.message import Limits
 from mist.wire import Entry, TagList, split_run
 from tests.archive.stored import to_batch

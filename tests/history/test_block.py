@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mist.history import HistoryDamaged, Publication, Selection
-from mist.history.block import Block, TagLists
+from mist.history.block import Block
 from mist.history.clock import Clock
 from mist.history.columns import INDEXES, fixed, is_one, is_zero, pack, places, unpack, unpack_all
 from mist.history.encoding import encode_blocks, encode_joined, encode_stored
 from mist.history.postings import Postings, pack_postings, tag_hash, terms
+from mist.history.tag_lists import TagLists
 from tests.history.messages import block_of, numbered, plain, run
 
 tag_sets = st.frozensets(st.sampled_from("abcdeÄ"), min_size=1, max_size=4)

@@ -92,7 +92,7 @@ def test_a_block_that_is_read_in_parts_is_kept_once_all_of_it_was_read() -> None
         found = blocks.decode(opened(row))
         found.select(upto=1)
         blocks.keep(opened(row), found)
-        assert not found.is_whole
+        assert not found.data.is_whole
         assert blocks.decode(opened(row)) is not found
     found.select()
     blocks.keep(opened(row), found)

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from mist.errors import HistoryUnavailable
 from mist.history import Bulk, Mark
-from mist.history.block import Block, TagLists
+from mist.history.block import Block
 from mist.history.commits import make_blocks, pack_blocks, unpack_blocks
 from mist.history.opening import open_history
+from mist.history.tag_lists import TagLists
 from mist.wire import split_run
 from tests.history.messages import ids, one, publication, replay, run, some, texts
 

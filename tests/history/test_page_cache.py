@@ -8,12 +8,13 @@ import attrs
 import pytest
 
 from mist.history import History, Page, Policy, Stored
-from mist.history.block import Block, TagLists
+from mist.history.block import Block
 from mist.history.erasure import Erasure
 from mist.history.log import Log
 from mist.history.opening import open_history
 from mist.history.page_cache import KeptPage
 from mist.history.shared_pages import SharedPages
+from mist.history.tag_lists import TagLists
 from tests.history.messages import block_of, ids, one, publication, run, select, some, texts
 
 

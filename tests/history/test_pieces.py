@@ -14,12 +14,13 @@ from msgspec.structs import replace
 from mist.errors import HistoryDamaged
 from mist.history import Durability, History, Publication, Selection, StoredMessage, layout, pieces
 from mist.history import block as block_module
-from mist.history.block import Block, TagLists
+from mist.history.block import Block
 from mist.history.columns import pack
 from mist.history.layout import PIECE, Row, index_size
 from mist.history.opening import open_history
 from mist.history.pieces import OpenRow
 from mist.history.sqlite import rows
+from mist.history.tag_lists import TagLists
 from tests.history.messages import block_of, run, select
 from tests.history.test_block import groups, selections
 from tests.history.test_block import messages as messages_of
@@ -81,7 +82,7 @@ def test_a_block_in_parts_gives_what_it_gives_as_a_whole(
             expected.size,
         )
         assert messages_of(parts.stored(found)) == messages_of(whole.stored(expected))
-    parts.complete()
+    parts.data.complete()
     assert messages_of(parts.select()) == messages_of(whole.select())
 
 
@@ -110,7 +111,7 @@ def test_what_is_read_of_it_is_checked(
     with suppress(HistoryDamaged):
         assert messages_of(Block(opened(damaged), TagLists()).select(selection)) == expected
     with pytest.raises(HistoryDamaged):
-        Block(opened(damaged), TagLists()).complete()
+        Block(opened(damaged), TagLists()).data.complete()
 
 
 @small_pieces()
@@ -142,7 +143,7 @@ def test_a_search_reads_the_pieces_that_it_needs() -> None:
     (found,) = messages_of(block.select(select("z")))
     assert found.data.startswith(b"n%d," % (MESSAGES // 2))
     assert sum(map(len, read)) <= 2 * PIECE
-    assert not block.is_whole
+    assert not block.data.is_whole
 
 
 def test_neighbours_are_read_at_once() -> None:
@@ -161,7 +162,7 @@ def test_who_wants_much_of_a_block_reads_all_of_it_at_once() -> None:
     block = Block(opened(row, read.append), TagLists())
     assert len(messages_of(block.select(select("a")))) == MESSAGES
     assert len(read) == 1
-    assert block.is_whole
+    assert block.data.is_whole
 
 
 def test_what_is_unpacked_at_once_is_no_more_than_a_step() -> None:
@@ -175,7 +176,7 @@ def test_what_is_unpacked_at_once_is_no_more_than_a_step() -> None:
         packed = block.packed(part)
         assert packed.count == sum(steps)
         assert [sum(each.count for each in step) for step in packed.unpack()] == steps
-        assert block.is_whole == (len(steps) > 1)
+        assert block.data.is_whole == (len(steps) > 1)
 
 
 COLUMNS = ("section_runs", "run_lists", "run_counts", "run_sizes", "run_gaps", "section_extras")

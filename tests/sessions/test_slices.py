@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mist.history.block import TagLists
 from mist.history.encoding import encode_blocks
 from mist.history.layout import Row
 from mist.history.record import Publication
+from mist.history.tag_lists import TagLists
 from mist.message import Envelope
 from mist.sessions.slices import Slice, lists_of, plain_slices, slices_of
 from mist.wire import Batch

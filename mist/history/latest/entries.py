@@ -6,11 +6,12 @@ from contextlib import closing
 import attrs
 
 from mist.errors import HistoryDamaged
-from mist.history.block import Block, TagLists
+from mist.history.block import Block
 from mist.history.block_store import BlockStore
 from mist.history.latest.query import Patterns
 from mist.history.latest.tables import Kind, LatestTables
 from mist.history.layout import Row
+from mist.history.tag_lists import TagLists
 
 __all__ = ["Entries", "next_rows", "which_exist"]
 

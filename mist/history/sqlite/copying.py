@@ -21,12 +21,12 @@ import attrs
 
 from mist import sqlite
 from mist.errors import HistoryDamaged, HistoryUnavailable, StartupError
-from mist.history.block import TagLists
 from mist.history.inspection import inspect_block
 from mist.history.record import Problem
 from mist.history.sqlite.block_store import SqliteBlockStore
 from mist.history.sqlite.database import LOG, connect, startup_errors, translated
 from mist.history.sqlite.maintenance import WalUsage
+from mist.history.tag_lists import TagLists
 
 __all__ = ["Copied", "check_blocks", "copy_log"]
 
