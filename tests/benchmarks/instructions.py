@@ -3,10 +3,11 @@
     python -m tests.benchmarks.instructions [--tree DIR]...    needs valgrind
 
 A publisher sends messages of 100 bytes, each batch when the one before it has been delivered, so
-that a server of any speed does nearly the same. Nearly: what it does each second is in the figures,
-and whether a batch is read in one piece; on a machine that is busy now and then they differ by a
-tenth or two. What the start takes is left out: each figure is the difference of a long run and a
-short one. Of Python alone, since the other trees may not be compiled.
+that a server of any speed does nearly the same. What the start takes is left out: each figure is
+the difference of a long run and a short one. So is what a server does each second: the same of two
+idle ones tells how much that is. Not left out is whether a batch is read in one piece, by which
+figures differ where a machine is busy now and then. Of Python alone, since the other trees may not
+be compiled.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +29,7 @@ from tests.processes import dial, environment
 
 HERE = Path(__file__).parents[2]
 SECONDS = 600.0  # what nothing takes
+IDLE = (1.0, 21.0)  # seconds, of a short and of a long run
 
 
 @attrs.frozen
@@ -100,8 +103,19 @@ def read_until(sock: socket.socket, word: bytes, count: int) -> None:
         found += sum(line.startswith(word) for line in lines)
 
 
-def instructions(tree: Path, options: tuple[str, ...], shape: Shape, messages: int) -> int:
-    """What a server takes from its start to its end."""
+@attrs.frozen
+class Run:
+    """What a server took from its start to its end: instructions, and seconds."""
+
+    instructions: int
+    seconds: float
+
+
+def run(
+    tree: Path, options: tuple[str, ...], shape: Shape, messages: int, idle: float = 0.0
+) -> Run:
+    """Publish so many messages, and then nothing for some seconds."""
+    began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report")
         with serving(tree, options, report) as url, dial(url) as reader, dial(url) as publisher:
@@ -113,16 +127,29 @@ def instructions(tree: Path, options: tuple[str, ...], shape: Shape, messages: i
                 publisher.sendall(shape.lines(first) + b"ping\n")
                 read_until(reader, b"publish ", shape.batch)
                 read_until(publisher, b"pong", 1)
+            time.sleep(idle)
+            seconds = time.monotonic() - began
         counted = re.search(r"I\s+refs:\s+([\d,]+)", report.read_text())
     assert counted is not None
-    return int(counted[1].replace(",", ""))
+    return Run(int(counted[1].replace(",", "")), seconds)
 
 
-def per_message(tree: Path, options: tuple[str, ...], shape: Shape) -> float:
-    """The difference between a long run and a short one, for each message."""
+def per_second(tree: Path, options: tuple[str, ...]) -> float:
+    """What an idle server takes each second."""
+    short, long = (run(tree, options, Shape(1), 1, each) for each in IDLE)
+    return (long.instructions - short.instructions) / (long.seconds - short.seconds)
+
+
+def per_message(tree: Path, options: tuple[str, ...], shape: Shape, idle: float) -> float:
+    """The difference between a long run and a short one, for each message.
+
+    Args:
+        idle: see `per_second`.
+    """
     few, many = shape.messages
-    short, long = (instructions(tree, options, shape, each) for each in (few, many))
-    return (long - short) / (many - few)
+    short, long = (run(tree, options, shape, each) for each in (few, many))
+    took = long.instructions - short.instructions - idle * (long.seconds - short.seconds)
+    return took / (many - few)
 
 
 def main() -> None:
@@ -137,9 +164,13 @@ def main() -> None:
         subprocess.run([sys.executable, "-m", "compileall", "-q", each / "mist"], check=True)
     print(f"{'instructions a message':48} {'here':>10}", *[f"{each.name:>18}" for each in others])
     for history, options in HISTORIES.items():
+        idle = {each: per_second(each, options) for each in (HERE, *others)}
+        told = [f"{idle[each]:10,.0f}        " for each in others]
+        print(f"{history + ', idle, each second':48} {idle[HERE]:10,.0f}", *told, flush=True)
         for name, shape in SHAPES.items():
-            own = per_message(HERE, options, shape)
-            found = [per_message(each, options, shape) for each in others]
+            own, *found = (
+                per_message(each, options, shape, idle[each]) for each in (HERE, *others)
+            )
             told = [f"{each:10,.0f} ({own / each:.3f})" for each in found]
             print(f"{history + ', ' + name:48} {own:10,.0f}", *told, flush=True)
 
