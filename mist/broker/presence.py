@@ -218,12 +218,17 @@ class Presence:
 
     def renamed(self, groups: Iterable[Group]) -> None:
         """A subscriber of these groups is somebody else now."""
-        for group in groups:
-            if group.presence is not None:
-                self._note(group)
+        if self._is_noted:
+            for group in groups:
+                if group.presence is not None:
+                    self._note(group)
+
+    @property
+    def _is_noted(self) -> bool:
+        return self.watched or self.log is not None
 
     def _note(self, group: Group) -> None:
-        if self.watched or self.log is not None:
+        if self._is_noted:
             tags = self.tags.among(group.tags)
             if self.watched:
                 self.changed[tags] = None
@@ -261,7 +266,11 @@ class Presence:
             site: only sessions bound to it are seen; empty for all.
         """
         groups = yield from self._at(tags)
-        sessions = sum([len(_presents(group)) for group in groups])
+        sessions = 0
+        for start in range(0, len(groups), _STEP):
+            if start:
+                yield
+            sessions += sum(map(_count, groups[start : start + _STEP]))
         if sessions > MOST_LISTED and not site:
             return Seen(sessions, None)
         found: dict[Identity, float] = {}
@@ -314,6 +323,12 @@ def _lone(group: Group) -> Any:
     """The only member of a group."""
     (member,) = group.members
     return member
+
+
+def _count(group: Group) -> int:
+    """How many are present in a group."""
+    present = group.presence
+    return 1 if isinstance(present, float) else len(present or ())
 
 
 def _presents(group: Group) -> Mapping[_Present, float]:

@@ -178,6 +178,15 @@ def test_above_a_thousand_they_are_counted() -> None:
     assert who(presence, "room:7", site="two") == {("more", "", "")}
 
 
+def test_a_crowd_in_groups_of_one_is_counted_in_steps() -> None:
+    broker, presence = broker_with("lobby")
+    for number in range(5_000):
+        broker.subscribe(outbox(broker, user=f"{number}"), frozenset({"lobby", f"user:{number}"}))
+    looked = presence.look(frozenset({"lobby"}))
+    assert sum(1 for _ in looked) == 2
+    assert result(presence.look(frozenset({"lobby"}))) == Seen(5_000, None)
+
+
 def test_changes_are_noted_while_they_are_watched() -> None:
     broker, presence = broker_with("room:*")
     one = outbox(broker, user="a")
