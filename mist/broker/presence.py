@@ -20,7 +20,7 @@ each, so of a group's only member, where it is present, no more is kept than whe
 Services, which have no token, are never present.
 """
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Final
 
 import attrs
@@ -28,8 +28,7 @@ import attrs
 from mist.addresses import EVERYTHING
 from mist.broker.groups import Group
 from mist.broker.matches import Subscriber
-from mist.broker.named_subscriptions import NamedSubscription, QueueGroup
-from mist.broker.outbox import Outbox
+from mist.broker.named_subscriptions import QueueGroup
 from mist.message import EVENTS, TagSet
 
 __all__ = ["MOST_LISTED", "NOBODY", "Identity", "Presence", "PresenceLog", "PresenceTags", "Seen"]
@@ -43,8 +42,6 @@ _RESERVED: Final = ("..", ">", EVENTS)
 
 Identity = tuple[str, str, str]
 """User and client id, empty where there is none; and where there is neither, the token's id."""
-
-_Present = Outbox | NamedSubscription
 
 
 @attrs.frozen
@@ -175,40 +172,27 @@ class Presence:
             tags: the group's; of the first subscriber they are kept.
             as_member: False where only a queue group that it is in is one of the group's members.
         """
-        present = group.presence
         if isinstance(subscriber, QueueGroup) or not subscriber.outbox.owner:
-            if isinstance(present, float):
-                group.presence = {_lone(group): present}
+            if group.presence is not None:
+                group.presence = _presents(group)  # whoever is present is the only member no more
             return
-        now = round(self._clock(), 3)
-        if present is None:
+        present = _presents(group)
+        if subscriber in present:
+            return
+        if not present:
             covered = self.tags.among(tags)
             if not covered:
                 return
-            group.presence = {subscriber: now} if group or not as_member else now
             for tag in covered:
                 self._enter(tag, group)
-        elif isinstance(present, float):
-            lone = _lone(group)
-            if lone is subscriber:
-                return
-            group.presence = {lone: present, subscriber: now}
-        elif subscriber in present:
-            return
-        else:
-            present[subscriber] = now
+        present[subscriber] = now = round(self._clock(), 3)
+        group.presence = now if as_member and not group else present
         self._note(group)
 
-    def leaving(self, group: Group, subscriber: _Present) -> None:
+    def leaving(self, group: Group, subscriber: Subscriber) -> None:
         """A subscriber is about to leave a group, in which it may be. O(1), or O(tags)."""
-        present = group.presence
-        if present is None:
-            return
-        if isinstance(present, float):
-            if _lone(group) is not subscriber:
-                return
-            present = {}
-        elif present.pop(subscriber, None) is None:
+        present = _presents(group)
+        if present.pop(subscriber, None) is None:
             return
         self._note(group)
         if not present:
@@ -319,21 +303,16 @@ class Presence:
         return len(self._by_tag)
 
 
-def _lone(group: Group) -> Any:
-    """The only member of a group."""
-    (member,) = group.members
-    return member
-
-
 def _count(group: Group) -> int:
     """How many are present in a group."""
     present = group.presence
     return 1 if isinstance(present, float) else len(present or ())
 
 
-def _presents(group: Group) -> Mapping[_Present, float]:
-    """Who is present in a group, with when they came."""
+def _presents(group: Group) -> dict[Any, float]:
+    """Who is present in a group, with when they came: the group's own dict, where it has one."""
     present = group.presence
     if isinstance(present, float):
-        return {_lone(group): present}
-    return present or {}
+        (member,) = group.members
+        return {member: present}
+    return {} if present is None else present

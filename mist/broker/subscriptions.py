@@ -84,7 +84,7 @@ class Subscriptions:
         if self.observer is not None:
             self._moving(subscriber)
             self.observer.left(group, subscriber.owner)
-        if self.presence is not None and not isinstance(subscriber, QueueGroup):
+        if self.presence is not None:
             self.presence.leaving(group, subscriber)
         group.discard(subscriber)
         self._resolver.version += 1
