@@ -103,10 +103,10 @@ def validate(
 
 def _projected(tag_lists: Sequence[bytes], most_tags: int, project: _Project) -> Projected | None:
     """As `project`, of which lists that come several times are asked once, where many do."""
-    distinct = list(dict.fromkeys(tag_lists))
+    distinct = dict.fromkeys(tag_lists)
     if len(distinct) * _OFTEN > len(tag_lists):
         return project(tag_lists, most_tags)
-    found = project(distinct, most_tags)
+    found = project(list(distinct), most_tags)
     if found is None:
         return None
     projections = dict(zip(distinct, found.projections, strict=True))

@@ -19,7 +19,7 @@ import attrs
 import msgspec
 
 from mist.history.encoding import encode, with_channel_counts
-from mist.history.layout import Head, Row, checksum
+from mist.history.layout import DIFFERS, Head, Row, checksum
 from mist.history.record import Publication
 from mist.wire import Batch, Run, record, split_run
 
@@ -171,7 +171,7 @@ def unpack_block(packed: PackedBlock) -> Row:
     """
     messages, hashes, check, body = packed
     if messages < 1 or checksum(hashes, body) != check:
-        raise ValueError("its checksum differs")
+        raise ValueError(DIFFERS)
     size = len(hashes) + len(body)
     return Row(Head(1, messages, 1, messages, 0, 0, size), hashes, check, body)
 

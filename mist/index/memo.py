@@ -19,11 +19,11 @@ an OrderedDict next to it keeps the order. Least *recently used* was refused: a 
 
 *Not fooled by lists that never come back* (a request id among the tags). A list is admitted
 when it is seen the second time. First sights are remembered as hashes, each in a place of a table
-that it maps to: a new one takes its first place, and what was there goes on to its second one, if
-this was its first. With one place each, lists that come in a fixed order and share it would push
-each other out for ever: of 10,000 in turns, 15 % were never kept. So the table takes 8 bytes a
-place from the first list to the last. (Two sets of hashes, of which the older was dropped when the
-younger was full, took 0.1 to 6 MB in turns.) A hash shared by two keys admits one of them early,
+that it maps to. So the table takes 8 bytes a place from the first list to the last. (Two sets of
+hashes, of which the older was dropped when the younger was full, took 0.1 to 6 MB in turns.) A new
+sight takes its first place, and what was there goes on to its second one, if this was its first.
+With one place each, lists that come in a fixed order and share it would push each other out for
+ever: of 10,000 in turns, 14 % were never kept. A hash shared by two keys admits one of them early,
 which is harmless: entries are found by the key itself.
 """
 
