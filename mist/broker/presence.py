@@ -174,7 +174,7 @@ class Presence:
         """
         if isinstance(subscriber, QueueGroup) or not subscriber.outbox.owner:
             if group.presence is not None:
-                group.presence = _presents(group)  # whoever is present is the only member no more
+                group.presence = _presents(group)  # who is present is the only member no more
             return
         present = _presents(group)
         if subscriber in present:
