@@ -18,7 +18,9 @@ the loop comes before one that has kept it busy, however many tasks or connectio
 has, and nobody waits for ever.
 
 What is `late` anyway comes behind: peers that connect, and replays. However many there are, of four
-turns three are for what is live, if as much of that waits. Nobody gains by being late.
+turns three are for what is live, if as much of that waits. Nobody gains by being late. It waits,
+too, while a thread does something that all wait for (`ahead_of_late`): an event loop that goes on
+takes the interpreter from that thread, many times over, and a processor where there are few.
 
 A pass gives as many turns as fit its budget, and one at least. So what an attacker adds to
 everyone's wait is one budget and one step, and what the server does in all is not less.
@@ -30,7 +32,7 @@ the state that they would share; more priorities for kinds of work, since a peer
 import heapq
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -49,6 +51,8 @@ _SHORT: Final = 0.0002  # seconds of work that never waits once it has begun
 _LIVE: Final = 3  # turns in a row that are not late ones, where some of these wait
 
 _MOST: Final = 64  # turns in one pass, however short
+
+_HELD: Final = 0.01  # seconds for which what is late waits for a thread; a disk may be stuck
 
 _FREED: Final = 200  # items freed in a step, up to 1 ms where each is a message of 64 tags
 
@@ -105,15 +109,23 @@ class Turns(trio.abc.Instrument):
 
     Attributes:
         given: turns that were waited for, since the start.
+        ahead_of_late: a context in which a thread does what all wait for. No late turn is given
+            meanwhile, but for 10 ms at most; and one between two of these, however soon the second
+            begins.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.given = 0
+        self.ahead_of_late: AbstractContextManager[None] = _Ahead(self)
         self._clock = clock
         self._ends = float("inf")  # when this pass's turns are over
         self._waiting: list[_Waiting] = []  # a heap
         self._late: list[_Waiting] = []  # another
         self._row = 0  # turns given since the last late one
+        self._ahead = 0  # threads that do what late ones wait for
+        self._held_until = 0.0  # by the clock
+        self._owed = False  # whether one of them has ended since a late turn was given
+        self._resumed = trio.Event()  # set when somebody may be woken who might not before
         self._orders = 0
         self._number = 0.0  # of the turn that was given last
         self._width = 1  # turns to be given in one pass
@@ -175,7 +187,9 @@ class Turns(trio.abc.Instrument):
             return
         number = max(self._number, account.turns)
         account.turns = number + account.cost
-        if self._asked is not None and not self._alone and not (self._waiting or self._late):
+        free = self._asked is not None and not self._alone and not (self._waiting or self._late)
+        if free and not (late and self._late_held):
+            self._owed = self._owed and not late
             self._number = number
             self._alone = True
             try:
@@ -237,6 +251,8 @@ class Turns(trio.abc.Instrument):
             waiting.woken.set()
             return
         heapq.heappush(heap, waiting)
+        if heap is self._waiting:
+            self._resumed.set()
         if self._asked is not None:
             self._asked.set()
 
@@ -250,6 +266,8 @@ class Turns(trio.abc.Instrument):
                     await self._asked.wait()
                 self._asked = None
                 while self._waiting or self._late:
+                    if self._late_held and not self._waiting:
+                        await self._until_resumed()
                     self._wake()
                     # Two passes: by the second, those who were woken for the first wait again, if
                     # they will, and it can be told who comes before whom.
@@ -260,8 +278,7 @@ class Turns(trio.abc.Instrument):
         # Tasks woken together run in no order, so while one fills a pass, one is woken.
         self._width = left = 1 if self._full else min(2 * self._width, _MOST)
         first = True
-        while left and (self._waiting or self._late):
-            waiting = self._next()
+        while left and (waiting := self._next()) is not None:
             if waiting.left:
                 continue
             if first:
@@ -270,13 +287,34 @@ class Turns(trio.abc.Instrument):
             waiting.woken.set()
             left -= 1
 
-    def _next(self) -> _Waiting:
-        """Of those who wait, the one whose turn it is."""
-        if self._late and (not self._waiting or self._row >= _LIVE):
+    def _next(self) -> _Waiting | None:
+        """Of those who wait, the one whose turn it is, if anybody's."""
+        if self._late and (not self._waiting or self._row >= _LIVE) and not self._late_held:
             self._row = 0
+            self._owed = False
             return heapq.heappop(self._late)
+        if not self._waiting:
+            return None
         self._row += 1
         return heapq.heappop(self._waiting)
+
+    def _begin_ahead(self) -> None:
+        self._ahead += 1
+        self._held_until = self._clock() + _HELD
+
+    def _end_ahead(self) -> None:
+        self._ahead -= 1
+        self._owed = True
+        self._resumed.set()
+
+    @property
+    def _late_held(self) -> bool:
+        return bool(self._ahead) and not self._owed and self._clock() < self._held_until
+
+    async def _until_resumed(self) -> None:
+        self._resumed = trio.Event()
+        with trio.move_on_after(self._held_until - self._clock()):
+            await self._resumed.wait()
 
     @contextmanager
     def _installed(self) -> Iterator[None]:
@@ -300,3 +338,16 @@ class Turns(trio.abc.Instrument):
             now = self._clock()
             self._full = now > self._ends
             self._ends = now + _PASS
+
+
+class _Ahead(AbstractContextManager[None]):
+    """See `Turns.ahead_of_late`. One for all: each message that comes alone enters it."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+
+    def __enter__(self) -> None:
+        self._turns._begin_ahead()
+
+    def __exit__(self, *_: object) -> None:
+        self._turns._end_ahead()

@@ -281,3 +281,74 @@ async def test_late_ones_have_turns_beside_any_number_of_live_ones(
             await trio.lowlevel.checkpoint()
         await turns.wait(Account(), late=True)
         assert len(done) <= 20
+
+
+async def short_steps(
+    turns: Turns, clock: Clock, count: int, done: list[str], *, late: bool
+) -> None:
+    for _ in range(count):
+        await turns.wait(Account(), late=late)
+        clock.work(0.001)
+        done.append("late" if late else "live")
+
+
+late_steps = functools.partial(short_steps, late=True)
+
+
+async def passes(count: int) -> None:
+    for _ in range(count):
+        await trio.lowlevel.checkpoint()
+
+
+async def test_what_is_late_waits_for_a_thread_that_all_wait_for(
+    turns: Turns, clock: Clock, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    done: list[str] = []
+    with turns.ahead_of_late:
+        nursery.start_soon(late_steps, turns, clock, 3, done)
+        await passes(20)
+        assert done == []
+        await short_steps(turns, clock, 3, done, late=False)
+        await passes(20)
+        assert done == ["live"] * 3
+    await passes(20)
+    assert done == ["live"] * 3 + ["late"] * 3
+
+
+async def test_one_late_turn_is_given_between_two_threads(
+    turns: Turns, clock: Clock, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    done: list[str] = []
+    nursery.start_soon(late_steps, turns, clock, 30, done)
+    with turns.ahead_of_late:
+        await passes(20)
+        before = len(done)
+    for number in range(1, 5):
+        with turns.ahead_of_late:
+            await passes(20)
+            assert len(done) == before + number
+
+
+async def test_what_is_late_does_not_wait_for_a_thread_that_is_stuck(
+    turns: Turns, clock: Clock, nursery: trio.Nursery
+) -> None:
+    done: list[str] = []
+    with turns.ahead_of_late:
+        nursery.start_soon(late_steps, turns, clock, 3, done)
+        await passes(20)
+        assert done == []
+        with trio.fail_after(5):
+            while len(done) < 3:
+                await trio.sleep(0.001)
+                clock.work(0.001)
+
+
+async def test_a_thread_that_is_stuck_keeps_nobody_late_for_longer_than_another_begins(
+    turns: Turns, clock: Clock, nursery: trio.Nursery
+) -> None:
+    done: list[str] = []
+    with turns.ahead_of_late, turns.ahead_of_late:
+        await passes(5)
+    nursery.start_soon(late_steps, turns, clock, 3, done)
+    await passes(20)
+    assert done == ["late"] * 3

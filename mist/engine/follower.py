@@ -9,6 +9,7 @@ the mirror turns out not to be what the log says it should be, it begins anew: i
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import groupby
 from types import MappingProxyType
@@ -85,6 +86,7 @@ class Follower:
             applied; returns once this server knows of each revocation up to it. So a revoked
             session is neither delivered nor replayed what was published after the revocation
             had returned. None is without.
+        storing: makes a context for each time that the mirror is written.
 
     Attributes:
         failing: why nothing can be applied now; empty while it can.
@@ -101,6 +103,7 @@ class Follower:
         tell: Callable[[Arrived], Awaitable[None]],
         entered: Callable[[], Awaitable[None]],
         reach: Callable[[int], Awaitable[None]] | None = None,
+        storing: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.failing = ""
         self.failed = Change()
@@ -120,6 +123,7 @@ class Follower:
         self.caught_up = self._has_all_of_before()
         self._tell = tell
         self._reach = reach
+        self._storing = storing
         self._delay = _DELAY
 
     async def run(self) -> None:
@@ -253,7 +257,8 @@ class Follower:
             arrival = BatchArrival(
                 record.offset, record.first, record.time, self._bulk(record, entry), entry.mark
             )
-            commit = await self._mirror.apply_batch(arrival)
+            with self._storing():
+                commit = await self._mirror.apply_batch(arrival)
             self._node.batches.append((record.offset, entry.staged))
             return [Arrived(record, commit=commit)]
         if isinstance(entry, ForgottenKeys):
@@ -273,7 +278,8 @@ class Follower:
             )
             for record, entry in step
         ]
-        applied = await self._mirror.apply(arrivals)
+        with self._storing():
+            applied = await self._mirror.apply(arrivals)
         queues = entry if isinstance(entry, QueueSizes | QueueLeft) else None  # one by itself
         return [
             Arrived(record, each, queues=queues)

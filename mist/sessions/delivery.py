@@ -15,6 +15,7 @@ batch in which it happened.
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final
 
@@ -97,6 +98,10 @@ class Delivery:
             count = part.batch.count
             await self._publish(part.batch, submission.source, first, count, part.slices)
             first += count
+
+    def storing(self) -> AbstractContextManager[None]:
+        """While what is to be delivered is stored; see `FlushScheduler.storing`."""
+        return self._scheduler.storing()
 
     def flush(self) -> bool:
         """Have what was delivered written; see `FlushScheduler.flush`."""

@@ -16,6 +16,7 @@ rest is left to one task (`FlushScheduler.run`), which writes the oldest first.
 """
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import Final
 
 import trio
@@ -119,6 +120,10 @@ class FlushScheduler:
                         await self.rest(account, late=late)
         finally:
             self._working -= 1
+
+    def storing(self) -> AbstractContextManager[None]:
+        """While a thread stores what is published: replays and connections wait."""
+        return self._turns.ahead_of_late
 
     @property
     def crowded(self) -> bool:

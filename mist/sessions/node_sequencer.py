@@ -94,7 +94,9 @@ class NodeSequencer(Sequencer):
         self.shares = broker.shares = QueueShares(node.name)
         self.shares.load(sizes_of(node.mirror.notes))
         reach = None if registry is None else registry.reach
-        self._follower = follower = Follower(node, self._arrived, self._entered, reach)
+        self._follower = follower = Follower(
+            node, self._arrived, self._entered, reach, self.delivery.storing
+        )
         self._appender = Appender(
             node,
             timeout,

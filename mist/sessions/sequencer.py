@@ -297,7 +297,10 @@ class Sequencer:
         meters = self.broker.meters
         began = 0.0 if meters is None else meters.commit.begin()
         try:
-            with self._committing(group, sum([each.count for each in group])):
+            with (
+                self._committing(group, sum([each.count for each in group])),
+                self.delivery.storing(),
+            ):
                 first = await self.history.append(
                     [each for submission in group for each in submission.publications()]
                 )
@@ -370,7 +373,7 @@ class Sequencer:
         began = 0.0 if meters is None else meters.commit.begin()
         bulk = submission.bulk
         try:
-            with self._committing([submission], bulk.count):
+            with self._committing([submission], bulk.count), self.delivery.storing():
                 commit, fresh = await self.history.commit(bulk, submission.mark, submission.time)
             self.failing = False
             if meters is not None:
