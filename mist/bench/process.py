@@ -16,6 +16,7 @@ from typing import Final
 import attrs
 
 from mist.bench.errors import BenchError
+from mist.descriptors import OTHERS
 
 __all__ = [
     "Started",
@@ -29,7 +30,6 @@ __all__ = [
 ]
 
 _TERMINATED: Final = 128 + signal.SIGTERM  # what a shell calls that end
-_OTHER_FILES: Final = 64  # that a process has open beside its connections
 
 
 @attrs.frozen
@@ -199,5 +199,5 @@ def check_file_limit(connections: int) -> None:
         BenchError: this process, or a server started by it, could not have them open.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit != resource.RLIM_INFINITY and connections + _OTHER_FILES > limit:
+    if limit != resource.RLIM_INFINITY and connections + OTHERS > limit:
         raise BenchError(f"{connections:,} connections, but only {limit:,} open files are allowed")

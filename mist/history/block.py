@@ -76,7 +76,7 @@ class Block:
                 self.columns = Columns(index)
                 pieces = Pieces(row.head, index.checks, row.read)
         except ValueError as error:
-            raise self.head.damaged(f"it can't be decoded: {error}") from error
+            raise self.head.undecoded(error) from error
         self.data = RunData(row.head, self.columns, pieces)
         self._firsts = self._first_ids()
         self._has_few_lists = self.columns.has_few_lists(_FEW_LISTS)

@@ -107,6 +107,10 @@ class Head:
         """What is raised where the block isn't what was written."""
         return HistoryDamaged(self.first, reason, self.last)
 
+    def undecoded(self, error: ValueError) -> HistoryDamaged:
+        """What is raised where its body can't be decoded."""
+        return self.damaged(f"it can't be decoded: {error}")
+
 
 @attrs.frozen
 class Row:

@@ -56,7 +56,7 @@ class RunData:
         try:
             self._columns.check()
         except ValueError as error:
-            raise self._head.damaged(f"it can't be decoded: {error}") from error
+            raise self._head.undecoded(error) from error
 
     def read_ahead(self, runs: Sequence[int]) -> None:
         """Read at once what would else be read in many pieces. Raises as `complete`."""
