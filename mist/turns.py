@@ -288,11 +288,12 @@ class Turns(trio.abc.Instrument):
             left -= 1
 
     def _next(self) -> _Waiting | None:
-        """Of those who wait, the one whose turn it is, if anybody's."""
+        """Of those who wait, the one whose turn it is, if anybody's; it may have left."""
         if self._late and (not self._waiting or self._row >= _LIVE) and not self._late_held:
-            self._row = 0
-            self._owed = False
-            return heapq.heappop(self._late)
+            waiting = heapq.heappop(self._late)
+            if not waiting.left:
+                self._row, self._owed = 0, False
+            return waiting
         if not self._waiting:
             return None
         self._row += 1

@@ -352,3 +352,18 @@ async def test_a_thread_that_is_stuck_keeps_nobody_late_for_longer_than_another_
     nursery.start_soon(late_steps, turns, clock, 3, done)
     await passes(20)
     assert done == ["late"] * 3
+
+
+async def test_who_has_left_takes_no_late_turn_from_others(
+    turns: Turns, clock: Clock, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    done: list[str] = []
+    with turns.ahead_of_late:
+        with trio.move_on_after(0.001):
+            await turns.wait(Account(), late=True)
+        nursery.start_soon(late_steps, turns, clock, 1, done)
+        await passes(20)
+        assert done == []
+    with turns.ahead_of_late:
+        await passes(20)
+        assert done == ["late"]
