@@ -11,16 +11,8 @@ subscriptions, is done in steps, and asks between two steps whether it has had i
 One pass of the loop (every task that can run, once) has a budget of time, `_PASS`. When it is used
 up, its turns are over: work that goes on waits. So does work that would begin, once the pass is
 `crowded`: nobody knows yet whether it is long, and most is not. Those who wait are given further
-turns by *start-time fair queueing* (SIGCOMM 1996) with turns as the unit: each account's next turn
-is numbered one after its last, or by the turn that is being given now, whichever is later; the
-lowest number is next, and equal ones in the order they came. So an account that has hardly used
-the loop comes before one that has kept it busy, however many tasks or connections the busy one
-has, and nobody waits for ever.
-
-What is `late` anyway comes behind: peers that connect, and replays. However many there are, of four
-turns three are for what is live, if as much of that waits. Nobody gains by being late. It waits,
-too, while a thread does something that all wait for (`ahead_of_late`): an event loop that goes on
-takes the interpreter from that thread, many times over, and a processor where there are few.
+turns in an order that is fair to accounts (`mist.turn_queue`). What is `late` anyway comes behind:
+peers that connect, and replays. Nobody gains by being late.
 
 A pass gives as many turns as fit its budget, and one at least. So what an attacker adds to
 everyone's wait is one budget and one step, and what the server does in all is not less.
@@ -29,15 +21,15 @@ Refused: threads, which would be preempted, since everything that is worth being
 the state that they would share; more priorities for kinds of work, since a peer picks the kind.
 """
 
-import heapq
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-import attrs
 import trio
+
+from mist.turn_queue import Account, Place, TurnQueue
 
 __all__ = ["Account", "Turns", "emptying"]
 
@@ -48,11 +40,7 @@ _CROWDED: Final = 0.004  # seconds, in which many tasks begin what is short
 
 _SHORT: Final = 0.0002  # seconds of work that never waits once it has begun
 
-_LIVE: Final = 3  # turns in a row that are not late ones, where some of these wait
-
 _MOST: Final = 64  # turns in one pass, however short
-
-_HELD: Final = 0.01  # seconds for which what is late waits for a thread; a disk may be stuck
 
 _FREED: Final = 200  # items freed in a step, up to 1 ms where each is a message of 64 tags
 
@@ -72,33 +60,6 @@ def _emptied(lists: Iterable[list[Any]]) -> Iterator[None]:
         yield
 
 
-@attrs.define(eq=False, weakref_slot=True)
-class Account:
-    """Whom turns are charged to: a token, or a service's session.
-
-    Attributes:
-        cost: of each turn; half as much gives twice as many where there are too few.
-        turns: the number that its next turn has at least.
-    """
-
-    cost: float = 1.0
-    turns: float = 0.0
-
-
-@attrs.define(eq=False)
-class _Waiting:
-    """One task that waits for its turn."""
-
-    number: float
-    order: int
-    woken: trio.Event = attrs.field(factory=trio.Event)
-    left: bool = False  # cancelled: it waits no more
-    first: bool = False  # of those woken in one pass: it has its turn whatever the clock says
-
-    def __lt__(self, other: "_Waiting") -> bool:
-        return (self.number, self.order) < (other.number, other.order)
-
-
 class Turns(trio.abc.Instrument):
     """The turns of one event loop.
 
@@ -109,25 +70,13 @@ class Turns(trio.abc.Instrument):
 
     Attributes:
         given: turns that were waited for, since the start.
-        ahead_of_late: a context in which a thread does what all wait for. No late turn is given
-            meanwhile, but for 10 ms at most; and one between two of these, however soon the second
-            begins.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.given = 0
-        self.ahead_of_late: AbstractContextManager[None] = _Ahead(self)
         self._clock = clock
         self._ends = float("inf")  # when this pass's turns are over
-        self._waiting: list[_Waiting] = []  # a heap
-        self._late: list[_Waiting] = []  # another
-        self._row = 0  # turns given since the last late one
-        self._ahead = 0  # threads that do what late ones wait for
-        self._held_until = 0.0  # by the clock
-        self._owed = False  # whether one of them has ended since a late turn was given
-        self._resumed = trio.Event()  # set when somebody may be woken who might not before
-        self._orders = 0
-        self._number = 0.0  # of the turn that was given last
+        self._queue = TurnQueue(clock)
         self._width = 1  # turns to be given in one pass
         self._alone = False  # whether somebody goes on after a checkpoint, as nobody else waits
         self._full = False  # whether the pass before used up its budget
@@ -172,7 +121,12 @@ class Turns(trio.abc.Instrument):
     @property
     def waiting(self) -> int:
         """Tasks that wait for a turn."""
-        return sum(not each.left for each in [*self._waiting, *self._late])
+        return len(self._queue)
+
+    @property
+    def ahead_of_late(self) -> AbstractContextManager[None]:
+        """See `TurnQueue`."""
+        return self._queue.ahead_of_late
 
     async def wait(self, account: Account, *, late: bool = False) -> None:
         """Wait for a turn, then do a step at least before asking again. A checkpoint.
@@ -185,12 +139,8 @@ class Turns(trio.abc.Instrument):
         if not self._running:
             await trio.lowlevel.checkpoint()
             return
-        number = max(self._number, account.turns)
-        account.turns = number + account.cost
-        free = self._asked is not None and not self._alone and not (self._waiting or self._late)
-        if free and not (late and self._late_held):
-            self._owed = self._owed and not late
-            self._number = number
+        place = self._queue.place(account, late=late)
+        if self._asked is not None and not self._alone and self._queue.pass_by(place):
             self._alone = True
             try:
                 await trio.lowlevel.checkpoint()
@@ -198,19 +148,17 @@ class Turns(trio.abc.Instrument):
                 self._alone = False
             self.given += 1
             return
-        self._orders += 1
-        waiting = _Waiting(number, self._orders)
         while True:
-            self._enter(waiting, self._late if late else self._waiting)
+            self._enter(place)
             try:
-                await waiting.woken.wait()
+                await place.woken.wait()
             except BaseException:
-                waiting.left = True
+                place.left = True
                 raise
-            if waiting.first or not self.over:
+            if place.first or not self.over:
                 break
             # The others of this pass have used it up: the same turn, in the next one.
-            waiting.woken = trio.Event()
+            place.woken = trio.Event()
         self.given += 1
 
     async def begin(self, account: Account | None = None, *, late: bool = False) -> float:
@@ -245,14 +193,12 @@ class Turns(trio.abc.Instrument):
             if self.spent(began):
                 await self.wait(account)
 
-    def _enter(self, waiting: _Waiting, heap: list[_Waiting]) -> None:
+    def _enter(self, place: Place) -> None:
         if not self._running:
-            waiting.first = True
-            waiting.woken.set()
+            place.first = True
+            place.woken.set()
             return
-        heapq.heappush(heap, waiting)
-        if heap is self._waiting:
-            self._resumed.set()
+        self._queue.enter(place)
         if self._asked is not None:
             self._asked.set()
 
@@ -262,12 +208,11 @@ class Turns(trio.abc.Instrument):
             task_status.started()
             while True:
                 self._asked = trio.Event()
-                if not (self._waiting or self._late):
+                if not self._queue:
                     await self._asked.wait()
                 self._asked = None
-                while self._waiting or self._late:
-                    if self._late_held and not self._waiting:
-                        await self._until_resumed()
+                while self._queue:
+                    await self._queue.until_next()
                     self._wake()
                     # Two passes: by the second, those who were woken for the first wait again, if
                     # they will, and it can be told who comes before whom.
@@ -276,46 +221,11 @@ class Turns(trio.abc.Instrument):
 
     def _wake(self) -> None:
         # Tasks woken together run in no order, so while one fills a pass, one is woken.
-        self._width = left = 1 if self._full else min(2 * self._width, _MOST)
+        self._width = 1 if self._full else min(2 * self._width, _MOST)
         first = True
-        while left and (waiting := self._next()) is not None:
-            if waiting.left:
-                continue
-            if first:
-                self._number = max(self._number, waiting.number)
-            waiting.first, first = first, False
-            waiting.woken.set()
-            left -= 1
-
-    def _next(self) -> _Waiting | None:
-        """Of those who wait, the one whose turn it is, if anybody's; it may have left."""
-        if self._late and (not self._waiting or self._row >= _LIVE) and not self._late_held:
-            waiting = heapq.heappop(self._late)
-            if not waiting.left:
-                self._row, self._owed = 0, False
-            return waiting
-        if not self._waiting:
-            return None
-        self._row += 1
-        return heapq.heappop(self._waiting)
-
-    def _begin_ahead(self) -> None:
-        self._ahead += 1
-        self._held_until = self._clock() + _HELD
-
-    def _end_ahead(self) -> None:
-        self._ahead -= 1
-        self._owed = True
-        self._resumed.set()
-
-    @property
-    def _late_held(self) -> bool:
-        return bool(self._ahead) and not self._owed and self._clock() < self._held_until
-
-    async def _until_resumed(self) -> None:
-        self._resumed = trio.Event()
-        with trio.move_on_after(self._held_until - self._clock()):
-            await self._resumed.wait()
+        for place in self._queue.take(self._width):
+            place.first, first = first, False
+            place.woken.set()
 
     @contextmanager
     def _installed(self) -> Iterator[None]:
@@ -327,11 +237,9 @@ class Turns(trio.abc.Instrument):
             self._running = False
             self._ends = float("inf")
             trio.lowlevel.remove_instrument(self)
-            for heap in (self._waiting, self._late):
-                for each in heap:
-                    each.first = True
-                    each.woken.set()
-                heap.clear()
+            for place in self._queue.take_all():
+                place.first = True
+                place.woken.set()
 
     def after_io_wait(self, timeout: float) -> None:
         """A pass of the loop begins; called by trio."""
@@ -339,16 +247,3 @@ class Turns(trio.abc.Instrument):
             now = self._clock()
             self._full = now > self._ends
             self._ends = now + _PASS
-
-
-class _Ahead(AbstractContextManager[None]):
-    """See `Turns.ahead_of_late`. One for all: each message that comes alone enters it."""
-
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
-
-    def __enter__(self) -> None:
-        self._turns._begin_ahead()
-
-    def __exit__(self, *_: object) -> None:
-        self._turns._end_ahead()

@@ -41,6 +41,7 @@ LAYERS = [
     "deadlines",
     "schedule",
     "token_bucket",
+    "turn_queue",
     "turns",
     "telemetry",
     "client",
