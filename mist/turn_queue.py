@@ -127,7 +127,7 @@ class TurnQueue:
         if self._live or not self._late_held:
             return
         self._changed = trio.Event()
-        with trio.move_on_after(self._held_until - self._clock()):
+        with trio.move_on_after(max(self._held_until - self._clock(), 0.0)):
             await self._changed.wait()
 
     def take(self, count: int) -> list[Place]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 import trio
 
+from mist.turn_queue import TurnQueue
 from mist.turns import Account, Turns, emptying
 from tests.clocks import Clock
 
@@ -367,3 +368,12 @@ async def test_who_has_left_takes_no_late_turn_from_others(
     with turns.ahead_of_late:
         await passes(20)
         assert done == ["late"]
+
+
+async def test_what_is_late_may_be_held_no_longer_by_when_it_begins_to_wait() -> None:
+    times = iter([0.0, 0.009, 0.011])
+    queue = TurnQueue(lambda: next(times))
+    with queue.ahead_of_late:
+        queue.enter(queue.place(Account(), late=True))
+        with trio.fail_after(5):
+            await queue.until_next()
