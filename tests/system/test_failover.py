@@ -26,6 +26,15 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
         yield watched
 
 
+@pytest.fixture
+def patient(tmp_path: Path) -> Iterator[Watched]:
+    """One whose replicas may have been cut off for 15 s, which is ten times `down_after`: after
+    that Sentinel promotes none of them.
+    """
+    with Watched(tmp_path / "watched", "--appendfsync", "always", down_after=1.5) as watched:
+        yield watched
+
+
 @contextmanager
 def published(folder: Path, watched: Watched, *options: str) -> Iterator[Realm]:
     """Two nodes at which somebody publishes."""
@@ -73,14 +82,14 @@ def test_with_replicas_a_failover_loses_nothing(
         check(realm)
 
 
-def test_without_one_what_was_lost_is_another_epoch(tmp_path: Path, watched: Watched) -> None:
-    with published(tmp_path, watched) as realm:
-        epoch = watched.master().ask("HGET", HEAD, "epoch")
-        watched.master().without_replicas()
-        realm.until_stored(1_000)
+def test_without_one_what_was_lost_is_another_epoch(tmp_path: Path, patient: Watched) -> None:
+    with published(tmp_path, patient) as realm:
+        epoch = patient.master().ask("HGET", HEAD, "epoch")
+        patient.master().without_replicas()
+        realm.until_stored(600)
         known = set(realm.stored)
-        fail_over(realm, watched, signal.SIGKILL)
-        until_another_epoch(watched, epoch)
+        fail_over(realm, patient, signal.SIGKILL)
+        until_another_epoch(patient, epoch)
         for number in realm.nodes:
             realm.kill(number)
         logs = [read_once_ready(realm.start(number)) for number in realm.nodes]
@@ -89,7 +98,7 @@ def test_without_one_what_was_lost_is_another_epoch(tmp_path: Path, watched: Wat
         assert len(set(found.values())) == len(logs[0])
         assert realm.repeated == []
         lost = {id_ for id_, text in realm.stored.items() if found.get(id_) != text}
-        assert len(lost & known) > 500
+        assert len(lost & known) > 300
         assert not lost & found.keys()  # no id has two contents
 
 
