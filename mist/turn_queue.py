@@ -13,8 +13,8 @@ thread, many times over, and a processor where there are few.
 """
 
 import heapq
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from typing import Final
 
@@ -49,7 +49,7 @@ class Place:
         number: of its turn.
         order: in which places were taken.
         late: whether it comes behind what is live.
-        woken: set when its turn has come.
+        woken: set when its turn has come. Made by who enters.
         left: whether it was cancelled, and waits no more.
         first: whether, of those woken in one pass of the event loop, it has its turn whatever the
             clock says.
@@ -58,7 +58,7 @@ class Place:
     number: float
     order: int
     late: bool
-    woken: trio.Event = attrs.field(factory=trio.Event)
+    woken: trio.Event = attrs.field(init=False)
     left: bool = False
     first: bool = False
 
@@ -71,15 +71,9 @@ class TurnQueue:
 
     Args:
         clock: seconds; monotonic.
-
-    Attributes:
-        ahead_of_late: a context in which a thread does what all wait for. No late turn is given
-            meanwhile, but for 10 ms at most; and one between two of these, however soon the second
-            begins.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.ahead_of_late: AbstractContextManager[None] = _Ahead(self)
         self._clock = clock
         self._live: list[Place] = []  # a heap
         self._late: list[Place] = []  # another
@@ -112,6 +106,21 @@ class TurnQueue:
             heapq.heappush(self._late, place)
         else:
             heapq.heappush(self._live, place)
+            self._changed.set()
+
+    @contextmanager
+    def ahead_of_late(self) -> Iterator[None]:
+        """While a thread does what all wait for, give no late turn, but for 10 ms at most.
+
+        Between two of these there is one, however soon the second begins.
+        """
+        self._ahead += 1
+        self._held_until = self._clock() + _HELD
+        try:
+            yield
+        finally:
+            self._ahead -= 1
+            self._owed = True
             self._changed.set()
 
     def pass_by(self, place: Place) -> bool:
@@ -160,27 +169,3 @@ class TurnQueue:
     @property
     def _late_held(self) -> bool:
         return bool(self._ahead) and not self._owed and self._clock() < self._held_until
-
-    def begin_ahead(self) -> None:
-        """See `ahead_of_late`."""
-        self._ahead += 1
-        self._held_until = self._clock() + _HELD
-
-    def end_ahead(self) -> None:
-        """See `ahead_of_late`."""
-        self._ahead -= 1
-        self._owed = True
-        self._changed.set()
-
-
-class _Ahead(AbstractContextManager[None]):
-    """See `TurnQueue`. One for all: each message that comes alone enters it."""
-
-    def __init__(self, queue: TurnQueue) -> None:
-        self._queue = queue
-
-    def __enter__(self) -> None:
-        self._queue.begin_ahead()
-
-    def __exit__(self, *_: object) -> None:
-        self._queue.end_ahead()

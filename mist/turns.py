@@ -123,10 +123,9 @@ class Turns(trio.abc.Instrument):
         """Tasks that wait for a turn."""
         return len(self._queue)
 
-    @property
     def ahead_of_late(self) -> AbstractContextManager[None]:
         """See `TurnQueue`."""
-        return self._queue.ahead_of_late
+        return self._queue.ahead_of_late()
 
     async def wait(self, account: Account, *, late: bool = False) -> None:
         """Wait for a turn, then do a step at least before asking again. A checkpoint.
@@ -158,7 +157,6 @@ class Turns(trio.abc.Instrument):
             if place.first or not self.over:
                 break
             # The others of this pass have used it up: the same turn, in the next one.
-            place.woken = trio.Event()
         self.given += 1
 
     async def begin(self, account: Account | None = None, *, late: bool = False) -> float:
@@ -194,6 +192,7 @@ class Turns(trio.abc.Instrument):
                 await self.wait(account)
 
     def _enter(self, place: Place) -> None:
+        place.woken = trio.Event()
         if not self._running:
             place.first = True
             place.woken.set()

@@ -25,12 +25,20 @@ async def turns(clock: Clock, nursery: trio.Nursery) -> Turns:
 
 
 async def steps(
-    turns: Turns, clock: Clock, account: Account, name: str, count: int, done: list[str]
+    turns: Turns,
+    clock: Clock,
+    account: Account,
+    name: str,
+    count: int,
+    done: list[str],
+    *,
+    seconds: float = 0.01,
+    late: bool = False,
 ) -> None:
     """Work that takes a whole budget a step."""
     for _ in range(count):
-        await turns.wait(account)
-        clock.work(0.01)
+        await turns.wait(account, late=late)
+        clock.work(seconds)
         done.append(name)
 
 
@@ -284,16 +292,8 @@ async def test_late_ones_have_turns_beside_any_number_of_live_ones(
         assert len(done) <= 20
 
 
-async def short_steps(
-    turns: Turns, clock: Clock, count: int, done: list[str], *, late: bool
-) -> None:
-    for _ in range(count):
-        await turns.wait(Account(), late=late)
-        clock.work(0.001)
-        done.append("late" if late else "live")
-
-
-late_steps = functools.partial(short_steps, late=True)
+async def late_steps(turns: Turns, clock: Clock, count: int, done: list[str]) -> None:
+    await steps(turns, clock, Account(), "late", count, done, seconds=0.001, late=True)
 
 
 async def passes(count: int) -> None:
@@ -301,15 +301,21 @@ async def passes(count: int) -> None:
         await trio.lowlevel.checkpoint()
 
 
+async def held(turns: Turns, clock: Clock, nursery: trio.Nursery, count: int) -> list[str]:
+    """What late work does that has begun, and is held up: nothing by now."""
+    done: list[str] = []
+    nursery.start_soon(late_steps, turns, clock, count, done)
+    await passes(20)
+    assert done == []
+    return done
+
+
 async def test_what_is_late_waits_for_a_thread_that_all_wait_for(
     turns: Turns, clock: Clock, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
-    done: list[str] = []
-    with turns.ahead_of_late:
-        nursery.start_soon(late_steps, turns, clock, 3, done)
-        await passes(20)
-        assert done == []
-        await short_steps(turns, clock, 3, done, late=False)
+    with turns.ahead_of_late():
+        done = await held(turns, clock, nursery, 3)
+        await steps(turns, clock, Account(), "live", 3, done, seconds=0.001)
         await passes(20)
         assert done == ["live"] * 3
     await passes(20)
@@ -321,11 +327,11 @@ async def test_one_late_turn_is_given_between_two_threads(
 ) -> None:
     done: list[str] = []
     nursery.start_soon(late_steps, turns, clock, 30, done)
-    with turns.ahead_of_late:
+    with turns.ahead_of_late():
         await passes(20)
         before = len(done)
     for number in range(1, 5):
-        with turns.ahead_of_late:
+        with turns.ahead_of_late():
             await passes(20)
             assert len(done) == before + number
 
@@ -333,22 +339,19 @@ async def test_one_late_turn_is_given_between_two_threads(
 async def test_what_is_late_does_not_wait_for_a_thread_that_is_stuck(
     turns: Turns, clock: Clock, nursery: trio.Nursery
 ) -> None:
-    done: list[str] = []
-    with turns.ahead_of_late:
-        nursery.start_soon(late_steps, turns, clock, 3, done)
-        await passes(20)
-        assert done == []
+    with turns.ahead_of_late():
+        done = await held(turns, clock, nursery, 3)
         with trio.fail_after(5):
             while len(done) < 3:
                 await trio.sleep(0.001)
                 clock.work(0.001)
 
 
-async def test_a_thread_that_is_stuck_keeps_nobody_late_for_longer_than_another_begins(
+async def test_nobody_late_waits_once_all_threads_are_done(
     turns: Turns, clock: Clock, nursery: trio.Nursery
 ) -> None:
     done: list[str] = []
-    with turns.ahead_of_late, turns.ahead_of_late:
+    with turns.ahead_of_late(), turns.ahead_of_late():
         await passes(5)
     nursery.start_soon(late_steps, turns, clock, 3, done)
     await passes(20)
@@ -358,14 +361,11 @@ async def test_a_thread_that_is_stuck_keeps_nobody_late_for_longer_than_another_
 async def test_who_has_left_takes_no_late_turn_from_others(
     turns: Turns, clock: Clock, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
-    done: list[str] = []
-    with turns.ahead_of_late:
+    with turns.ahead_of_late():
         with trio.move_on_after(0.001):
             await turns.wait(Account(), late=True)
-        nursery.start_soon(late_steps, turns, clock, 1, done)
-        await passes(20)
-        assert done == []
-    with turns.ahead_of_late:
+        done = await held(turns, clock, nursery, 1)
+    with turns.ahead_of_late():
         await passes(20)
         assert done == ["late"]
 
@@ -373,7 +373,7 @@ async def test_who_has_left_takes_no_late_turn_from_others(
 async def test_what_is_late_may_be_held_no_longer_by_when_it_begins_to_wait() -> None:
     times = iter([0.0, 0.009, 0.011])
     queue = TurnQueue(lambda: next(times))
-    with queue.ahead_of_late:
+    with queue.ahead_of_late():
         queue.enter(queue.place(Account(), late=True))
         with trio.fail_after(5):
             await queue.until_next()

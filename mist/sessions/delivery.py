@@ -15,7 +15,6 @@ batch in which it happened.
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final
 
@@ -33,7 +32,7 @@ from mist.history.tag_lists import TagLists
 from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.slices import Slice, cut, lists_of, plain_slices, slices_of
 from mist.sessions.submission import Submission
-from mist.turns import Account, Turns
+from mist.turns import Account
 from mist.wire import Batch
 
 __all__ = ["Delivery"]
@@ -56,7 +55,7 @@ class Delivery:
         broker: publishes to subscribers.
         history: has what is delivered.
         newest: the highest id in it.
-        scheduler: gives turns; None does everything at once.
+        scheduler: gives turns.
 
     Attributes:
         newest: the highest id that has been delivered, or is being; higher ones may be stored
@@ -68,12 +67,12 @@ class Delivery:
         broker: Broker,
         history: History,
         newest: int,
-        scheduler: FlushScheduler | None = None,
+        scheduler: FlushScheduler,
     ) -> None:
         self.newest = newest
         self._broker = broker
         self._history = history
-        self._scheduler = scheduler or FlushScheduler(broker, Turns())
+        self._scheduler = scheduler
         self._account = Account(_COST)
         self._midway = False  # whether some have a message below `newest`, and others have not
         self._ended = Change()
@@ -98,10 +97,6 @@ class Delivery:
             count = part.batch.count
             await self._publish(part.batch, submission.source, first, count, part.slices)
             first += count
-
-    def storing(self) -> AbstractContextManager[None]:
-        """While what is to be delivered is stored; see `FlushScheduler.storing`."""
-        return self._scheduler.storing()
 
     def flush(self) -> bool:
         """Have what was delivered written; see `FlushScheduler.flush`."""

@@ -123,7 +123,7 @@ class FlushScheduler:
 
     def storing(self) -> AbstractContextManager[None]:
         """While a thread stores what is published: replays and connections wait."""
-        return self._turns.ahead_of_late
+        return self._turns.ahead_of_late()
 
     @property
     def crowded(self) -> bool:

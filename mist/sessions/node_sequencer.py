@@ -95,7 +95,7 @@ class NodeSequencer(Sequencer):
         self.shares.load(sizes_of(node.mirror.notes))
         reach = None if registry is None else registry.reach
         self._follower = follower = Follower(
-            node, self._arrived, self._entered, reach, self.delivery.storing
+            node, self._arrived, self._entered, reach, self._scheduler.storing
         )
         self._appender = Appender(
             node,

@@ -38,6 +38,7 @@ from mist.sessions.delivery import Delivery
 from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.submission import BulkSubmission, Submission
 from mist.telemetry import Span, Tracing
+from mist.turns import Turns
 
 __all__ = ["Sequencer"]
 
@@ -82,7 +83,8 @@ class Sequencer:
         self.failed_at = 0.0
         self.tracing: Tracing | None = None
         self.keys_in_flight = KeysInFlight(history, self.start_soon, self.now)
-        self.delivery = Delivery(broker, history, newest, scheduler)
+        self._scheduler = scheduler or FlushScheduler(broker, Turns())
+        self.delivery = Delivery(broker, history, newest, self._scheduler)
         self.pages = trio.CapacityLimiter(1)
         self._waiting: deque[Submission | BulkSubmission] = deque()
         self._size = 0  # bytes submitted and not settled; of bulks none
@@ -299,7 +301,7 @@ class Sequencer:
         try:
             with (
                 self._committing(group, sum([each.count for each in group])),
-                self.delivery.storing(),
+                self._scheduler.storing(),
             ):
                 first = await self.history.append(
                     [each for submission in group for each in submission.publications()]
@@ -373,7 +375,7 @@ class Sequencer:
         began = 0.0 if meters is None else meters.commit.begin()
         bulk = submission.bulk
         try:
-            with self._committing([submission], bulk.count), self.delivery.storing():
+            with self._committing([submission], bulk.count), self._scheduler.storing():
                 commit, fresh = await self.history.commit(bulk, submission.mark, submission.time)
             self.failing = False
             if meters is not None:
