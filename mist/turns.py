@@ -114,11 +114,6 @@ class Turns(trio.abc.Instrument):
         return now > self._ends and now - began > _SHORT
 
     @property
-    def crowded(self) -> bool:
-        """Whether this pass has taken so long that what has yet to begin should wait. O(1)."""
-        return self._clock() > self._ends + _CROWDED - _PASS
-
-    @property
     def waiting(self) -> int:
         """Tasks that wait for a turn."""
         return len(self._queue)
@@ -160,7 +155,7 @@ class Turns(trio.abc.Instrument):
         self.given += 1
 
     async def begin(self, account: Account | None = None, *, late: bool = False) -> float:
-        """Wait for a turn before something begins, where this pass is `crowded`; late, `over`.
+        """Wait for a turn before something begins, where this pass is crowded; late, `over`.
 
         Args:
             account: whom it is charged to; None is nobody else's.

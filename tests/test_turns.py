@@ -247,11 +247,13 @@ async def test_what_is_short_begins_until_a_pass_is_crowded(turns: Turns, clock:
     await trio.lowlevel.checkpoint()
     clock.work(0.002)
     assert turns.over
-    assert not turns.crowded
+    await turns.begin()
+    assert turns.given == 0
     clock.work(0.003)
-    assert turns.crowded
-    await trio.lowlevel.checkpoint()
-    assert not turns.crowded
+    await turns.begin()
+    assert turns.given == 1
+    await turns.begin()
+    assert turns.given == 1
 
 
 async def test_what_is_late_comes_behind_what_is_live_and_is_not_forgotten(

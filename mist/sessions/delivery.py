@@ -74,6 +74,7 @@ class Delivery:
         self._history = history
         self._scheduler = scheduler
         self._account = Account(_COST)
+        self._began = scheduler.now  # this turn
         self._midway = False  # whether some have a message below `newest`, and others have not
         self._ended = Change()
         self._waiting = 0  # for that
@@ -90,6 +91,14 @@ class Delivery:
                 await self._ended.wait()
             finally:
                 self._waiting -= 1
+
+    def begin(self) -> None:
+        """Begin a turn: for who has waited for something else than this.
+
+        However full a pass of the event loop is, some messages can be delivered in it. Else each
+        message that was stored with others would wait for a turn, which is some passes.
+        """
+        self._began = self._scheduler.now
 
     async def deliver(self, submission: Submission, first: int) -> None:
         """Publish what was stored with `first` as the id of its first message."""
@@ -113,8 +122,9 @@ class Delivery:
         relayed: bool = False,
     ) -> None:
         """Publish a batch of so many messages, in turns."""
-        if self._scheduler.crowded:
+        if self._scheduler.spent(self._began):
             await self._scheduler.rest(self._account)
+            self.begin()
         try:
             steps = self._broker.publish_in_steps(
                 batch, source, first=first, slices=slices, relayed=relayed
@@ -216,6 +226,7 @@ class Delivery:
         self.newest = upto
 
     async def _publish_slices(self, slices: list[Slice], *, relayed: bool = False) -> None:
+        self.begin()
         for batch, first, last in slices:
             await self._publish(batch, None, first, last - first + 1, relayed=relayed)
         self.flush()

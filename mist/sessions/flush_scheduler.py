@@ -126,9 +126,13 @@ class FlushScheduler:
         return self._turns.ahead_of_late()
 
     @property
-    def crowded(self) -> bool:
-        """Whether what has yet to begin should `rest` first; see `Turns`."""
-        return self._turns.crowded
+    def now(self) -> float:
+        """The clock, for `spent`."""
+        return self._turns.now
+
+    def spent(self, began: float) -> bool:
+        """Whether work that began then has to `rest` before its next step; see `Turns`."""
+        return self._turns.spent(began)
 
     async def rest(self, account: Account, *, late: bool = False) -> None:
         """In the middle of a chunk: let others have their turns, until this one's is due again."""

@@ -350,6 +350,7 @@ class NodeSequencer(Sequencer):
         """Deliver and settle what was published here."""
         group = [each for submissions in sent.pieces for each in submissions]
         settled = 0
+        self.delivery.begin()
         try:
             for place, submissions in enumerate(sent.pieces):
                 known = applied.known.get(place)

@@ -321,6 +321,7 @@ class Sequencer:
     async def _deliver(self, group: list[Submission], first: int) -> None:
         """Deliver and settle a group that was stored."""
         settled = 0
+        self.delivery.begin()
         try:
             for submission in group:
                 await self.delivery.deliver(submission, first)

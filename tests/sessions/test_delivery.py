@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import trio
@@ -9,12 +10,18 @@ import trio.testing
 
 from mist.broker.groups import Group
 from mist.broker.outbox import Outbox
+from mist.broker.validation import Accepted
 from mist.errors import HistoryUnavailable
 from mist.history import Bulk, History, Mark
 from mist.history.commits import make_blocks
 from mist.history.layout import Row
+from mist.sessions.delivery import Delivery
+from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.hub import Hub
-from mist.wire import WireForm
+from mist.sessions.submission import Submission
+from mist.turns import Turns
+from mist.wire import Batch, WireForm
+from tests.clocks import Clock
 from tests.sessions.storing import NODES, Gate, bulk, join, numbers, sequencer_of, take
 from tests.waiting import until
 
@@ -81,6 +88,33 @@ async def test_others_have_their_turns_while_a_large_batch_is_handed_out(
     assert max(after - before for before, after in pairwise(newest)) <= 2 * 256
     # Nobody is told of an id that hasn't been queued for them.
     assert all(newest == queued for newest, queued in seen)
+
+
+async def test_however_full_a_pass_is_some_messages_are_delivered_in_it(
+    hub: Hub, history: History, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    turns = Turns(clock)
+    await nursery.start(turns.run)
+    await trio.testing.wait_all_tasks_blocked()
+    delivery = Delivery(hub.broker, history, 0, FlushScheduler(hub.broker, turns))
+    publish = hub.broker.publish_in_steps
+
+    def work(batch: Batch, *arguments: Any, **others: Any) -> Iterable[int | None]:
+        clock.work(0.0001)
+        return publish(batch, *arguments, **others)
+
+    monkeypatch.setattr(hub.broker, "publish_in_steps", work)
+    subscriber = join(hub, "a")
+    one = Submission([Accepted(Batch.of(frozenset("a"), b"x"))], lambda *_: None)
+    clock.work(1.0)
+    delivery.begin()
+    for first in range(1, 4):
+        await delivery.deliver(one, first)
+        assert turns.given == 0
+    await delivery.deliver(one, 4)
+    assert turns.given == 1
+    assert take(subscriber) == b"publish a x\n" * 4
 
 
 async def test_a_repeated_batch_is_delivered_once(hub: Hub) -> None:

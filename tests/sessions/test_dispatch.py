@@ -368,7 +368,6 @@ async def test_all_turns_of_a_session_are_late_until_it_is_live(
         await trio.lowlevel.checkpoint()
 
     monkeypatch.setattr(Turns, "over", property(lambda self: True))
-    monkeypatch.setattr(Turns, "crowded", property(lambda self: True))
     monkeypatch.setattr(Turns, "spent", lambda self, began: True)
     monkeypatch.setattr(Turns, "wait", wait)
     session, protocol = make_session(await make_hub())
