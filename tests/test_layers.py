@@ -43,6 +43,7 @@ LAYERS = [
     "token_bucket",
     "turn_queue",
     "turns",
+    "newcomers",
     "telemetry",
     "client",
     "broker",

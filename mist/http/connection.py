@@ -19,6 +19,7 @@ from starlette.requests import ClientDisconnect
 from mist.config import Listen
 from mist.http.exchange import Disconnected, Exchange
 from mist.http.problems import Problem
+from mist.newcomers import Newcomers
 from mist.transports.connection_limiter import ConnectionLimiter, Ticket
 from mist.transports.forwarding import BadForwarding, Proxies
 from mist.transports.handshake import is_upgrade
@@ -76,7 +77,7 @@ class Shared:
     """What all connections of one listener share.
 
     Attributes:
-        app, limiter, listen, turns, proxies: as for an `HttpTransport`.
+        app, limiter, listen, turns, newcomers, proxies: as for an `HttpTransport`.
         upgrades: whether a WebSocket's handshake is answered; else it is a request like others.
         max_header: bytes of a request's line and headers.
         idle_seconds: for a request's line and headers to be there, see there.
@@ -90,6 +91,7 @@ class Shared:
     limiter: ConnectionLimiter
     listen: Listen
     turns: Turns
+    newcomers: Newcomers
     proxies: Proxies | None
     upgrades: bool
     max_header: int
@@ -174,10 +176,11 @@ class Connection:
             await shared.turns.begin(late=True)
             there = self._stream.receive_now(READ)
         has_turn = self._live or there is not None
+        wait = trio.lowlevel.wait_readable if self._live else shared.newcomers.readable
         shared.waiting[scope] = trio.current_time() + shared.idle_seconds
         try:
             while head is None:
-                data = await self._stream.receive(READ) if there is None else there
+                data = await self._stream.receive(READ, wait) if there is None else there
                 there = None
                 if not data:
                     await shared.turns.leave()

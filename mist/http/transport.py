@@ -11,6 +11,7 @@ import trio
 
 from mist.config import Listen
 from mist.http.connection import BRIEF, READ, App, Connection, Shared, refuse
+from mist.newcomers import Newcomers
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.forwarding import Proxies
 from mist.transports.handshake import is_upgrade
@@ -37,6 +38,7 @@ class HttpTransport:
         limiter: limits connections.
         listen: the listener.
         turns: in which requests begin where many come at once; None where they needn't.
+        newcomers: where connections wait for their first requests; None for where all wait.
         proxies: whose word on whom they ask for counts; None where there are none.
         websocket: what answers WebSocket handshakes; where None they are requests like others,
             whose offer to change the protocol is ignored (RFC 9110, section 7.8).
@@ -57,6 +59,7 @@ class HttpTransport:
         listen: Listen,
         *,
         turns: Turns | None = None,
+        newcomers: Newcomers | None = None,
         proxies: Proxies | None = None,
         websocket: WebSocketTransport | None = None,
         max_header: int = 16_384,
@@ -68,6 +71,7 @@ class HttpTransport:
             limiter,
             listen,
             turns or Turns(),
+            newcomers or Newcomers(),
             proxies,
             websocket is not None,
             max_header,

@@ -169,6 +169,7 @@ class Endpoints:
             self.limiter,
             listening.listen,
             turns=self._hub.turns,
+            newcomers=self._hub.newcomers,
             proxies=proxies,
             websocket=self._websocket(listening, origins, proxies),
             max_header=config.max_header,

@@ -132,6 +132,7 @@ class Server:
     async def _start(self, background: trio.Nursery) -> None:
         """Start what runs for as long as the server does, but for its listeners."""
         await background.start(self.hub.turns.run)
+        await background.start(self.hub.newcomers.run)
         background.start_soon(self.hub.flush_scheduler.run)
         background.start_soon(self.hub.token_changes.run)
         background.start_soon(self.hub.free_matches)

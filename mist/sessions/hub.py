@@ -31,6 +31,7 @@ from mist.broker.outbox import Outbox, OutboxLimits
 from mist.change import Change
 from mist.history.idempotency import KeysInMemory
 from mist.message import Limits
+from mist.newcomers import Newcomers
 from mist.sessions.client_filters import ClientFilters
 from mist.sessions.client_ids import Clients
 from mist.sessions.close_reason import CloseReason
@@ -167,6 +168,7 @@ class Hub(InsidePublisher):
         self.broker = Broker(limits, self.meters)
         self.subscription_callout: SubscriptionCallout | None = None
         self.turns = Turns()
+        self.newcomers = Newcomers()
         self.flush_scheduler = FlushScheduler(self.broker, self.turns)
         self.token_changes = TokenChanges(self.flush_scheduler)
         self.limits = self.broker.limits

@@ -24,6 +24,7 @@ import trio
 from mist.broker.outbox import Outbox
 from mist.change import Change
 from mist.listening import keep_alive
+from mist.newcomers import Newcomers
 from mist.transports.streams import close_now
 
 __all__ = ["Connection"]
@@ -46,6 +47,7 @@ class Connection:
         outbox: whose `flush` this becomes.
         nursery: where a drain or writer task runs. It must outlive the connection; these
             tasks never raise into it, and end when the connection is abandoned.
+        newcomers: where it waits for a peer that is not live yet; None for where all wait.
     """
 
     __slots__ = (
@@ -53,6 +55,7 @@ class Connection:
         "_draining",
         "_fd",
         "_filled",
+        "_newcomers",
         "_nursery",
         "_queues_more",
         "_wanted",
@@ -61,11 +64,18 @@ class Connection:
         "stream",
     )
 
-    def __init__(self, stream: trio.abc.Stream, outbox: Outbox, nursery: trio.Nursery) -> None:
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        outbox: Outbox,
+        nursery: trio.Nursery,
+        newcomers: Newcomers | None = None,
+    ) -> None:
         self.stream = stream
         self.outbox = outbox
         self.broken = False  # nothing can be written any more
         self._nursery = nursery
+        self._newcomers = newcomers
         self._draining = False
         self._drained = Change()
         self._wanted: Change | None = None  # what a writer task waits for, where there is one
@@ -87,14 +97,16 @@ class Connection:
         """Whether nothing was left to be read when it was last looked."""
         return not self._filled
 
-    async def receive(self, size: int, *, rested: bool = False) -> bytes:
+    async def receive(self, size: int, *, rested: bool = False, live: bool = True) -> bytes:
         """What has arrived, at most `size` bytes; empty at the end, also when the peer is gone.
 
         Args:
             size: bytes; costs an allocation of that size, and no more is kept than has come.
             rested: whether there was a checkpoint since the last call; else this is one.
+            live: whether the peer has been served before; else it is a newcomer.
         """
-        fd = self._fd
+        fd, newcomers = self._fd, self._newcomers
+        wait = trio.lowlevel.wait_readable if live or newcomers is None else newcomers.readable
         try:
             if fd is None:
                 return bytes(await self.stream.receive_some(size))
@@ -103,12 +115,12 @@ class Connection:
                 if self._filled:
                     await trio.lowlevel.checkpoint()
                 else:
-                    await trio.lowlevel.wait_readable(fd)
+                    await wait(fd)
             while True:
                 try:
                     data = os.read(fd, size)
                 except BlockingIOError:
-                    await trio.lowlevel.wait_readable(fd)
+                    await wait(fd)
                 else:
                     self._filled = len(data) == size
                     return data

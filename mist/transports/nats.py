@@ -115,7 +115,7 @@ class NatsTransport(Transport):
             auth_timeout=self._handshake_seconds,
         )
         outbox = session.outbox  # rather than the session, which knows its protocol
-        connection = Connection(stream, outbox, nursery)
+        connection = Connection(stream, outbox, nursery, hub.newcomers)
         silence = self._open[session] = _Silence(trio.current_time())
         hub.sessions.attach(session)
         try:
@@ -125,7 +125,9 @@ class NatsTransport(Transport):
                     connection.flush()
                 rested = False
                 while session.ended is None and (
-                    data := await connection.receive(hub.flush_scheduler.read_size, rested=rested)
+                    data := await connection.receive(
+                        hub.flush_scheduler.read_size, rested=rested, live=session.live
+                    )
                 ):
                     silence.since = trio.current_time()
                     rested = await session.receive(data)

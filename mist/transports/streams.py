@@ -2,6 +2,7 @@
 
 import os
 import ssl
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
@@ -67,6 +68,9 @@ async def send(stream: trio.abc.Stream, wire: bytes, seconds: float) -> bool:
     return False
 
 
+Wait = Callable[[int], Awaitable[None]]
+
+
 class ByteStream:
     """A stream that is read and written by non-blocking system calls where it is a socket.
 
@@ -99,14 +103,18 @@ class ByteStream:
         """Whether it is a socket, without TLS."""
         return self._socket is not None
 
-    async def receive(self, size: int) -> bytes:
-        """What arrives, at most `size` bytes; empty at the end, also when the peer is gone."""
+    async def receive(self, size: int, wait: Wait = trio.lowlevel.wait_readable) -> bytes:
+        """What arrives, at most `size` bytes; empty at the end, also when the peer is gone.
+
+        Args:
+            wait: for a socket to be readable, by its descriptor.
+        """
         sock = self._socket
         try:
             if sock is None:
                 return bytes(await self.stream.receive_some(size))
             while True:
-                await trio.lowlevel.wait_readable(_descriptor(sock))
+                await wait(_descriptor(sock))
                 try:
                     return os.read(_descriptor(sock), size)
                 except BlockingIOError:

@@ -75,14 +75,16 @@ class TcpTransport(Transport):
             credential=Credential.SECRET,
             auth_timeout=self._handshake_seconds if unauthenticated else None,
         )
-        connection = Connection(stream, session.outbox, nursery)
+        connection = Connection(stream, session.outbox, nursery, hub.newcomers)
         hub.sessions.attach(session)
         try:
             with session.scope:
                 first = b"" if protocol else await self._decide(session, connection)
                 rested = bool(first) and await session.receive(first)
                 while session.ended is None and (
-                    data := await connection.receive(hub.flush_scheduler.read_size, rested=rested)
+                    data := await connection.receive(
+                        hub.flush_scheduler.read_size, rested=rested, live=session.live
+                    )
                 ):
                     rested = await session.receive(data)
                 await hub.turns.leave(session.account)
@@ -107,7 +109,7 @@ class TcpTransport(Transport):
         """
         hub = self._hub
         first = b""
-        while data := await connection.receive(hub.flush_scheduler.read_size):
+        while data := await connection.receive(hub.flush_scheduler.read_size, live=False):
             first += data
             protocol = self._protocols(first, hub.limits, hub.needs_secret)
             if protocol is not None:

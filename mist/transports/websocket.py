@@ -188,7 +188,7 @@ class WebSocketTransport(Transport):
             credential=Credential.TOKEN,
             auth_timeout=self._handshake_seconds,
         )
-        connection = Connection(stream, session.outbox, nursery)
+        connection = Connection(stream, session.outbox, nursery, hub.newcomers)
         status = 0  # of the answer to the handshake; none yet
         claim: Ticket | None = None
         try:
@@ -250,7 +250,9 @@ class WebSocketTransport(Transport):
         pulse = self._open[session]
         rested = False
         while session.ended is None and (
-            data := await connection.receive(flush_scheduler.read_size, rested=rested)
+            data := await connection.receive(
+                flush_scheduler.read_size, rested=rested, live=session.live
+            )
         ):
             pulse.heard = trio.current_time()
             rested = await session.receive(data)
@@ -263,7 +265,7 @@ class WebSocketTransport(Transport):
         """
         reader = RequestReader(self._max_header)
         rested = True  # this task is new, and by now the head is mostly there
-        while data := await connection.receive(_READ, rested=rested):
+        while data := await connection.receive(_READ, rested=rested, live=False):
             rested = False
             reader.receive_data(data)
             head = reader.next_head()
