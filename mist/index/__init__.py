@@ -10,6 +10,7 @@ behind each, and not who is in a group. So ten thousand subscribers of one tag s
             looks up what it may contain
     Memo    tag list as written -> what it resolved to, forgotten exactly when that changes
 
+    filing  where in the tree an entry goes, by how many share its tags (`thresholds`)
     narrow  some messages of few tags at once, in Python and compiled; `pair_filter` tells most
             of those that match nothing
     intern  one object for each tag: its string, how rare it is, what is filed under it
@@ -21,6 +22,6 @@ from mist.index.index import Index, IndexStatistics
 from mist.index.intern import BOUNDARY
 from mist.index.memo import Memo
 from mist.index.narrow import COMPILED
-from mist.index.tree import Thresholds
+from mist.index.thresholds import Thresholds
 
 __all__ = ["BOUNDARY", "COMPILED", "Index", "IndexStatistics", "Memo", "Thresholds"]

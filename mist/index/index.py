@@ -13,7 +13,8 @@ import attrs
 from mist.index.intern import Tags
 from mist.index.nodes import Key, Tag
 from mist.index.shards import MASK, Table, make_table
-from mist.index.tree import Thresholds, Tree
+from mist.index.thresholds import Thresholds
+from mist.index.tree import Tree
 
 __all__ = ["Index", "IndexStatistics"]
 
