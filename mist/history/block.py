@@ -2,29 +2,25 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, islice
-from operator import add, mul
+from itertools import islice
 from typing import Final
 
 import attrs
 
-from mist.history.columns import is_one, is_zero, places
 from mist.history.layout import DIFFERS, MICROSECONDS, Row, checksum, decode_body, decode_index
 from mist.history.numbering import Numbers, has_channels, raised, unpack_numbers
-from mist.history.part import HEAD_LENGTH, Columns, Part, pick
+from mist.history.part import Columns, Part, pick
 from mist.history.pieces import AnyRow, Pieces
-from mist.history.postings import Postings, pack_postings, same_hashes
+from mist.history.postings import pack_postings, same_hashes
 from mist.history.record import MAX_ID, Beside, Loose, Packed, Stored, cut
 from mist.history.run_data import RunData
+from mist.history.run_index import RunIndex
 from mist.history.selection import Selection
 from mist.history.tag_lists import TagLists
 from mist.wire import Entry
 
 __all__ = ["Block"]
 
-_FEW_LISTS: Final = 16  # up to here, lists are compared instead of looked up
-_FEW_RUNS: Final = 64  # up to here, their sizes are added up without estimating them first
-_FEW_SCANS: Final = 4  # up to here, the runs of each tag list are searched separately
 # Unpacked at a time: a fifth of a millisecond, and as much again to write them for a peer, unless
 # its form takes longer for each message.
 _STEP_RUNS: Final = 256
@@ -42,28 +38,19 @@ class Block:
         head: see `Head`.
         columns: see `Columns`.
         data: the messages' data.
+        runs: which it has.
 
     Raises:
         HistoryDamaged: it isn't what was written.
     """
 
-    __slots__ = (
-        "_firsts",
-        "_has_few_lists",
-        "_hashes",
-        "_postings",
-        "_tag_lists",
-        "columns",
-        "data",
-        "head",
-    )
+    __slots__ = ("_hashes", "_tag_lists", "columns", "data", "head", "runs")
 
     def __init__(self, row: AnyRow, tag_lists: TagLists) -> None:
         self.head = row.head
         self._tag_lists = tag_lists
         self._hashes: bytes | None = None  # known only of a whole row
         pieces: Pieces | None = None
-        self._postings: Postings | None = None  # once somebody searches
         if isinstance(row, Row) and checksum(row.hashes, row.body) != row.checksum:
             raise self.head.damaged(DIFFERS)
         try:
@@ -78,38 +65,7 @@ class Block:
         except ValueError as error:
             raise self.head.undecoded(error) from error
         self.data = RunData(row.head, self.columns, pieces)
-        self._firsts = self._first_ids()
-        self._has_few_lists = self.columns.has_few_lists(_FEW_LISTS)
-
-    def _first_ids(self) -> Sequence[int]:
-        """The first id of each run."""
-        start, counts, gaps = self.head.start, self.columns.counts, self.columns.gaps
-        firsts: Sequence[int]
-        if not is_zero(gaps):
-            messages = sum(counts)
-            *firsts, end = accumulate(map(add, counts, [*gaps[1:], 0]), initial=start)
-        elif is_one(counts):
-            messages = len(counts)
-            end = start + messages
-            firsts = range(start, end)
-        else:
-            *firsts, end = accumulate(counts, initial=start)
-            messages = end - start
-        if messages != self.head.messages:
-            raise self.head.damaged("its columns disagree")
-        if end - 1 > self.head.last:
-            raise self.head.damaged("it holds ids of the next block")
-        return firsts
-
-    @property
-    def firsts(self) -> Sequence[int]:
-        """The first id of each run."""
-        return self._firsts
-
-    def run_of(self, id_: int) -> int | None:
-        """The number of the run that has an id; None where none has."""
-        run = bisect_right(self._firsts, id_) - 1
-        return run if run >= 0 and id_ < self._firsts[run] + self.columns.counts[run] else None
+        self.runs = RunIndex(row.head, self.columns, self.data, self._hashes)
 
     @property
     def size_read(self) -> int:
@@ -118,9 +74,9 @@ class Block:
 
     def count(self, selection: Selection | None, after: int, upto: int) -> list[tuple[int, int]]:
         """First id and number of messages of each run, or part of one, in `(after, upto]`."""
-        firsts, counts = self._firsts, self.columns.counts
+        firsts, counts = self.runs.firsts, self.columns.counts
         found = []
-        for run in self._choose(selection, after, upto):
+        for run in self.runs.choose(selection, after, upto):
             first = max(firsts[run], after + 1)
             found.append((first, min(firsts[run] + counts[run] - 1, upto) - first + 1))
         return found
@@ -173,12 +129,12 @@ class Block:
             limit: most messages, at least 1.
             max_bytes: of wires; the run that reaches it is the last, and is included whole.
         """
-        runs = self._choose(selection, after, upto)
+        runs = self.runs.choose(selection, after, upto)
         if not runs:
             return None
-        firsts, counts = self._firsts, self.columns.counts
+        firsts, counts = self.runs.firsts, self.columns.counts
         skip = max(after + 1 - firsts[runs[0]], 0)
-        runs = self._fit(runs, skip + limit, max_bytes)
+        runs = self.runs.fit(runs, skip + limit, max_bytes)
         self.data.read_ahead(runs)
         messages = sum(pick(counts, runs)) - skip
         end = firsts[runs[-1]] + counts[runs[-1]] - 1
@@ -208,7 +164,7 @@ class Block:
         return {
             run: (entry, first, *known[section])
             for run, entry, first, section in zip(
-                runs, entries, pick(self._firsts, runs), sections, strict=True
+                runs, entries, pick(self.runs.firsts, runs), sections, strict=True
             )
         }
 
@@ -218,11 +174,11 @@ class Block:
         Args:
             ids: ascending, at least one.
         """
-        chosen = self._choose(selection, ids[0] - 1, ids[-1])
+        chosen = self.runs.choose(selection, ids[0] - 1, ids[-1])
         wanted = chosen if isinstance(chosen, range) else set(chosen)
         # Of a run, at most one is asked for.
         of_run = {
-            run: id_ for id_ in ids if (run := self.run_of(id_)) is not None and run in wanted
+            run: id_ for id_ in ids if (run := self.runs.of_id(id_)) is not None and run in wanted
         }
         if not of_run:
             return []
@@ -260,7 +216,7 @@ class Block:
         Args:
             numbers: of each run of the block, to be returned with it.
         """
-        firsts = list(pick(self._firsts, part.runs))
+        firsts = list(pick(self.runs.firsts, part.runs))
         firsts[0] += part.skip
         sections = self._sections(part.runs, firsts, self._entries(part))
         if numbers is None:
@@ -273,22 +229,6 @@ class Block:
             own = [raised(found[0].numbers[0], part.skip), *found[0].numbers[1:]]
             found[0] = attrs.evolve(found[0], numbers=own)
         return found
-
-    def _fit(self, chosen: Sequence[int], limit: int, max_bytes: int) -> Sequence[int]:
-        """The runs up to the one that reaches a bound."""
-        body = self.columns
-        if limit < self.head.messages:
-            reached = accumulate([body.counts[run] for run in chosen])
-            chosen = chosen[: bisect_left(list(reached), limit) + 1]
-        if len(chosen) > _FEW_RUNS:
-            longest = max(map(len, body.lists)) + HEAD_LENGTH
-            if max_bytes >= self.head.size + self.head.messages * longest:
-                return chosen
-        numbers = pick(body.run_lists, chosen)
-        lists = body.lists_of(numbers)
-        lengths = [len(each) + HEAD_LENGTH for each in map(lists.__getitem__, numbers)]
-        wires = map(add, pick(body.sizes, chosen), map(mul, lengths, pick(body.counts, chosen)))
-        return chosen[: bisect_left(list(accumulate(wires)), max_bytes) + 1]
 
     def _entries(self, part: Part, *, keep: bool = False) -> list[Entry]:
         """The runs of a part with their wires as published; `keep` as for `TagLists.of_runs`."""
@@ -361,47 +301,6 @@ class Block:
         if not head.first <= stored[0].firsts[0] == head.start:
             return "its ids differ from those it is indexed by"
         return None
-
-    def _choose(self, selection: Selection | None, after: int, upto: int) -> Sequence[int]:
-        """Numbers of the runs that are selected and have ids in `(after, upto]`."""
-        if after >= upto:
-            return ()
-        low = max(bisect_right(self._firsts, after + 1) - 1, 0)
-        if self._firsts[low] + self.columns.counts[low] <= after + 1:
-            low += 1
-        high = bisect_right(self._firsts, upto)
-        if selection is None or low >= high:
-            return range(low, high)
-        few = self._has_few_lists
-        wanted = self._find(selection, few)
-        column = self.columns.run_lists
-        many = len(wanted) > _FEW_SCANS
-        if (few or many) and len(wanted) == len(self.columns.lists):
-            self.data.complete()  # which checks that there are lists with the numbers of all runs
-            return range(low, high)
-        if many:
-            return [run for run in range(low, high) if column[run] in wanted]
-        found = [run for number in wanted for run in places(column, number) if low <= run < high]
-        return sorted(found)
-
-    def _find(self, selection: Selection, few: bool) -> set[int]:
-        """Numbers of the tag lists that are selected. Where there are few, all are compared."""
-        columns, lookups = self.columns, selection.lookups
-        if lookups is None or few:
-            return {number for number, each in enumerate(columns.lists) if selection.matches(each)}
-        if self._postings is None:
-            self._postings = Postings(self._hashes, columns.posted, columns.postings, columns.text)
-        postings = self._postings
-        found: set[int] = set()
-        for wanted in lookups:
-            numbers, unsure = postings.find(wanted)
-            if unsure:
-                lists = columns.lists
-                numbers = [number for number in numbers if selection.matches(lists[number])]
-            found.update(numbers)
-        columns.note_lists(postings.found)
-        postings.found.clear()
-        return found
 
 
 @attrs.frozen

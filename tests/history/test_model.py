@@ -14,7 +14,6 @@ from mist.history import (
     Policy,
     Rule,
     asked_runs,
-    block,
     compaction,
     encoding,
     layout,
@@ -23,6 +22,7 @@ from mist.history import (
     pieces,
     replay,
     retention_plan,
+    run_index,
     shared_pages,
 )
 from mist.history.clock import Clock
@@ -160,7 +160,7 @@ def small_numbers():
         patch.setattr(retention_plan, "_REMOVED", 2)
         patch.setattr(retention_plan, "_THINNED", 2)
         patch.setattr(replay, "_MAX_BLOCKS", 2)
-        patch.setattr(block, "_FEW_LISTS", 1)
+        patch.setattr(run_index, "_FEW_LISTS", 1)
         patch.setattr(layout, "_MUCH", 0)
         patch.setattr(layout, "_MANY", 0)
         patch.setattr(layout, "PIECE", 7)

@@ -12,8 +12,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from mist.errors import HistoryDamaged
-from mist.history import Durability, History, Publication, Selection, StoredMessage, layout, pieces
-from mist.history import block as block_module
+from mist.history import (
+    Durability,
+    History,
+    Publication,
+    Selection,
+    StoredMessage,
+    layout,
+    pieces,
+    run_index,
+)
 from mist.history.block import Block
 from mist.history.columns import pack
 from mist.history.layout import PIECE, Row, index_size
@@ -56,7 +64,7 @@ def small_pieces() -> Iterator[None]:
         patch.setattr(layout, "_MANY", 0)
         for module in (layout, pieces):
             patch.setattr(module, "PIECE", 5)
-        patch.setattr(block_module, "_FEW_LISTS", 0)
+        patch.setattr(run_index, "_FEW_LISTS", 0)
         yield
 
 

@@ -53,7 +53,7 @@ def which_exist(store: BlockStore, tag_lists: TagLists, ids: list[int]) -> set[i
                 for row in rows:
                     block = Block(row, tag_lists)
                     asked = [each for each in ids if row.head.first <= each <= row.head.last]
-                    exist.update(each for each in asked if block.run_of(each) is not None)
+                    exist.update(each for each in asked if block.runs.of_id(each) is not None)
             return exist
         except HistoryDamaged as error:
             if error.last < ids[place]:
@@ -117,7 +117,7 @@ class Entries:
 def _newest(block: Block, keyed: Container[int]) -> dict[tuple[int, str | None, str], int]:
     """The highest id of each tag list, audience and publisher in a block."""
     columns = block.columns
-    firsts, counts, lists = block.firsts, columns.counts, columns.run_lists
+    firsts, counts, lists = block.runs.firsts, columns.counts, columns.run_lists
     found: dict[tuple[int, str | None, str], int] = {}
     start = 0
     for section, end in enumerate(columns.section_ends):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mist.attributes import Attributes
-from mist.history import Erasure, LatestQuery, Policy, Rule, block
+from mist.history import Erasure, LatestQuery, Policy, Rule, run_index
 from mist.history.latest import index, pages, query, tables
 from mist.history.opening import open_history
 from tests.history.latest.values import latest, newest_of_all
@@ -81,7 +81,7 @@ def _small(monkeypatch):
     monkeypatch.setattr(tables, "_COMMITTED", 3)
     monkeypatch.setattr(index, "_REMOVALS", 2)
     monkeypatch.setattr(index, "_FORGOTTEN", 2)
-    monkeypatch.setattr(block, "_FEW_LISTS", 1)
+    monkeypatch.setattr(run_index, "_FEW_LISTS", 1)
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
