@@ -107,6 +107,10 @@ class Database:
         except ServerError as error:
             raise self.unavailable(str(error)) from None
 
+    def is_standby(self) -> EngineUnavailable:
+        """What to raise where the server is one that only follows another."""
+        return self.unavailable("it is a standby")
+
     def unavailable(self, why: str) -> EngineUnavailable:
         """What to raise where the server does not do what it is asked."""
         return EngineUnavailable(f"PostgreSQL at {self._name}: {why}")

@@ -98,7 +98,7 @@ class PostgresEngine(FencedEngine[PostgresFence]):
         try:
             rows = await self._database.ask(_STANDING)
         except ServerError as error:
-            raise self._fence.failed(error, self._fence.epoch) from None
+            raise await self._fence.failed(error, self._fence.epoch) from None
         match rows:
             case [
                 [
@@ -186,7 +186,7 @@ class PostgresEngine(FencedEngine[PostgresFence]):
                 raise self._fence.forked(self._fence.epoch)
             await self._drop_segments()
         except ServerError as error:
-            raise self._fence.failed(error, self._fence.epoch) from None
+            raise await self._fence.failed(error, self._fence.epoch) from None
 
     async def _drop_segments(self) -> None:
         """Drop those that are trimmed. One that is read now, as by a backup, is for the next time:

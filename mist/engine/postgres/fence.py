@@ -68,16 +68,23 @@ class PostgresFence(Fence):
                 # A segment was dropped as it was about to be read. By now it is not looked for.
                 rows = await self._database.call(function, *given)
         except ServerError as error:
-            raise self.failed(error, epoch) from None
+            raise await self.failed(error, epoch) from None
         if rows[0][0] == "standby":
-            raise self._database.unavailable("it is a standby")
+            raise self._database.is_standby()
         return rows
 
-    def failed(self, error: ServerError, epoch: str) -> Forked | EngineUnavailable:
-        """What to raise for an error: where tables are missing, so is the log."""
-        if error.is_missing:
-            return self.forked(epoch)
-        return self._database.unavailable(str(error))
+    async def failed(self, error: ServerError, epoch: str) -> Forked | EngineUnavailable:
+        """What to raise for an error: where tables are missing, so is the log.
+
+        But not where it is a standby, which may not have heard of them yet.
+
+        Raises:
+            EngineUnavailable: that can't be asked.
+        """
+        if not error.is_missing:
+            return self._database.unavailable(str(error))
+        ((in_recovery,),) = await self._database.ask_anywhere("SELECT pg_is_in_recovery()")
+        return self._database.is_standby() if in_recovery else self.forked(epoch)
 
     async def _vote(self) -> Verdict:
         seen = self.seen
@@ -92,9 +99,9 @@ class PostgresFence(Fence):
                 *self._database.terms,
             )
         except ServerError as error:
-            raise self.failed(error, self.epoch) from None
+            raise await self.failed(error, self.epoch) from None
         match rows:
             case [[("waiting" | "same" | "forked") as outcome, str(run)]]:
                 return Verdict(outcome, run)
             case _:
-                raise self._database.unavailable("it is a standby")
+                raise self._database.is_standby()

@@ -265,6 +265,36 @@ async def test_a_standby_that_lacks_records_takes_over(
         assert [each.body for each in await read_all(b, 3)] == [b"", b"goes on"]
 
 
+async def test_a_standby_that_has_not_heard_of_the_realm_is_no_other_log(
+    pair: tuple[PostgresServer, PostgresServer], nursery: trio.Nursery
+) -> None:
+    """As one is that has been started again, while it is not as far as it was."""
+    primary, standby = pair
+    proxy = Proxy(primary.port)
+    await nursery.start(proxy.run)
+    url = primary.url().replace(f"{HOST}:{primary.port}", f"{HOST}:{proxy.port}")
+    standby.stop()
+    async with await open_engine(url) as engine:
+        await engine.enter("a")
+        epoch = await fill(engine, 3, "n")
+        primary.kill()
+        standby.start()
+        proxy.to = standby.port
+        for call in (
+            lambda: engine.append("n", 4, b"4", 1, epoch),
+            lambda: engine.read(3),
+            engine.standing,
+            lambda: engine.trim(1),
+        ):
+            with pytest.raises(EngineUnavailable, match="a standby"):
+                await call()
+        standby.stop()
+        primary.start()
+        proxy.to = primary.port
+        await answered(lambda: engine.append("n", 4, b"4", 1, epoch))
+        assert [each.body for each in await read_all(engine)][-1] == b"4"
+
+
 async def _forked(engine: PostgresEngine, after: int) -> None:
     while True:
         try:
