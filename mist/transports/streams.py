@@ -8,11 +8,14 @@ from typing import Final
 
 import trio
 
-__all__ = ["ByteStream", "close_now", "peer_address", "ready_stream", "send"]
+__all__ = ["ByteStream", "Wait", "close_now", "peer_address", "ready_stream", "send"]
 
 _STALLED: Final = 30.0  # seconds without progress after which a reader is taken for gone
 _PIECE: Final = 65_536  # bytes in which that progress is seen where there is no socket to ask
 _LINGER: Final = 1.0  # seconds for a peer to stop sending what nobody will read
+
+Wait = Callable[[int], Awaitable[None]]
+"""Waits until a socket is readable, by its descriptor."""
 
 
 def peer_address(stream: trio.abc.Stream) -> str:
@@ -68,9 +71,6 @@ async def send(stream: trio.abc.Stream, wire: bytes, seconds: float) -> bool:
     return False
 
 
-Wait = Callable[[int], Awaitable[None]]
-
-
 class ByteStream:
     """A stream that is read and written by non-blocking system calls where it is a socket.
 
@@ -107,7 +107,7 @@ class ByteStream:
         """What arrives, at most `size` bytes; empty at the end, also when the peer is gone.
 
         Args:
-            wait: for a socket to be readable, by its descriptor.
+            wait: where there is a socket.
         """
         sock = self._socket
         try:
