@@ -9,8 +9,6 @@ woken in a pass. Whose peer is no newcomer any more waits like everyone.
 """
 
 import select
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 import trio
@@ -58,18 +56,14 @@ class Newcomers:
         if not hasattr(select, "epoll"):
             task_status.started()
             await trio.sleep_forever()
-        with self._watching() as epoll:
-            task_status.started()
-            while True:
-                await trio.lowlevel.wait_readable(epoll.fileno())
-                for fd, _ in epoll.poll(0, _AT_ONCE):
-                    self._forget(fd).set()
-
-    @contextmanager
-    def _watching(self) -> Iterator[select.epoll]:
-        with select.epoll() as self._epoll:
+        with select.epoll() as epoll:
+            self._epoll = epoll
             try:
-                yield self._epoll
+                task_status.started()
+                while True:
+                    await trio.lowlevel.wait_readable(epoll.fileno())
+                    for fd, _ in epoll.poll(0, _AT_ONCE):
+                        self._forget(fd).set()
             finally:
                 for woken in self._waiting.values():
                     woken.set()

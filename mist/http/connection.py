@@ -171,8 +171,7 @@ class Connection:
         shared, scope = self._shared, self._scope
         there: bytes | None = None
         if not self._live and self._stream.is_socket:
-            # Before it is waited for: of thousands that begin in one moment, what they say would
-            # wake them all in one pass, only to wait for their turns then.
+            # Its time counts from its first turn, and by then what it says is mostly there.
             await shared.turns.begin(late=True)
             there = self._stream.receive_now(READ)
         has_turn = self._live or there is not None

@@ -107,7 +107,7 @@ class Database:
         except ServerError as error:
             raise self.unavailable(str(error)) from None
 
-    def is_standby(self) -> EngineUnavailable:
+    def standby(self) -> EngineUnavailable:
         """What to raise where the server is one that only follows another."""
         return self.unavailable("it is a standby")
 

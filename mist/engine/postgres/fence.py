@@ -70,7 +70,7 @@ class PostgresFence(Fence):
         except ServerError as error:
             raise await self.failed(error, epoch) from None
         if rows[0][0] == "standby":
-            raise self._database.is_standby()
+            raise self._database.standby()
         return rows
 
     async def failed(self, error: ServerError, epoch: str) -> Forked | EngineUnavailable:
@@ -84,7 +84,7 @@ class PostgresFence(Fence):
         if not error.is_missing:
             return self._database.unavailable(str(error))
         ((in_recovery,),) = await self._database.ask_anywhere("SELECT pg_is_in_recovery()")
-        return self._database.is_standby() if in_recovery else self.forked(epoch)
+        return self._database.standby() if in_recovery else self.forked(epoch)
 
     async def _vote(self) -> Verdict:
         seen = self.seen
@@ -104,4 +104,4 @@ class PostgresFence(Fence):
             case [[("waiting" | "same" | "forked") as outcome, str(run)]]:
                 return Verdict(outcome, run)
             case _:
-                raise self._database.is_standby()
+                raise self._database.standby()

@@ -220,18 +220,29 @@ def pair() -> Iterator[tuple[PostgresServer, PostgresServer]]:
             yield primary, standby
 
 
+@pytest.fixture
+async def proxy(pair: tuple[PostgresServer, PostgresServer], nursery: trio.Nursery) -> Proxy:
+    """Leads to the primary, until a test says otherwise."""
+    proxy = Proxy(pair[0].port)
+    await nursery.start(proxy.run)
+    return proxy
+
+
+def through(proxy: Proxy, server: PostgresServer) -> str:
+    """The server's URL, with the proxy in its place."""
+    return server.url().replace(f"{HOST}:{server.port}", f"{HOST}:{proxy.port}")
+
+
 def replayed(standby: PostgresServer, place: object) -> bool:
     return standby.ask("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", place) == [(True,)]
 
 
 async def test_a_standby_that_lacks_records_takes_over(
-    pair: tuple[PostgresServer, PostgresServer], nursery: trio.Nursery
+    pair: tuple[PostgresServer, PostgresServer], proxy: Proxy
 ) -> None:
     """It is refused as long as it is one; then what it has not is lost, and all nodes are told."""
     primary, standby = pair
-    proxy = Proxy(primary.port)
-    await nursery.start(proxy.run)
-    url = primary.url().replace(f"{HOST}:{primary.port}", f"{HOST}:{proxy.port}")
+    url = through(proxy, primary)
     async with await open_engine(url) as a, await open_engine(url) as b:
         await a.enter("a")
         await b.enter("b")
@@ -266,13 +277,11 @@ async def test_a_standby_that_lacks_records_takes_over(
 
 
 async def test_a_standby_that_has_not_heard_of_the_realm_is_no_other_log(
-    pair: tuple[PostgresServer, PostgresServer], nursery: trio.Nursery
+    pair: tuple[PostgresServer, PostgresServer], proxy: Proxy
 ) -> None:
     """As one is that has been started again, while it is not as far as it was."""
     primary, standby = pair
-    proxy = Proxy(primary.port)
-    await nursery.start(proxy.run)
-    url = primary.url().replace(f"{HOST}:{primary.port}", f"{HOST}:{proxy.port}")
+    url = through(proxy, primary)
     standby.stop()
     async with await open_engine(url) as engine:
         await engine.enter("a")
