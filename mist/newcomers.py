@@ -43,8 +43,8 @@ class Newcomers:
         if self._epoll is None:
             await trio.lowlevel.wait_readable(fd)
             return
-        woken = self._waiting[fd] = trio.Event()
         self._epoll.register(fd, select.EPOLLIN)
+        woken = self._waiting[fd] = trio.Event()
         try:
             await woken.wait()
         finally:
