@@ -275,7 +275,7 @@ class History(ABC):
 
     @abstractmethod
     def expecting(
-        self, selection: Selection | None, after: int, upto: int
+        self, selection: Selection | None, after: int, upto: int, order: tuple[int, ...] = ()
     ) -> AbstractContextManager[None]:
         """Say that a packed page will be read by the end of this context, when its turn comes.
 
@@ -283,6 +283,7 @@ class History(ABC):
 
         Args:
             selection, after, upto: see `read`.
+            order: by which turns are had, the lowest first; equal ones as they came.
         """
 
     @abstractmethod

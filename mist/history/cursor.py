@@ -134,11 +134,13 @@ class Cursor:
         after = self.place if since.literal else since.after or 0
         return await history.recovered(selection, after, since.epoch)
 
-    def expecting(self, selection: Selection | None, upto: int) -> AbstractContextManager[None]:
+    def expecting(
+        self, selection: Selection | None, upto: int, order: tuple[int, ...] = ()
+    ) -> AbstractContextManager[None]:
         """Say that the next piece will be read in this context; see `History.expecting`."""
         if self.latest is not None:
             return nullcontext()
-        return self._history.expecting(selection, self.place, upto)
+        return self._history.expecting(selection, self.place, upto, order)
 
     async def read(
         self,

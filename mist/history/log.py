@@ -169,14 +169,16 @@ class Log(History):
         return await pages.read(read, self._walk, selection, after, bound, limit, max_bytes)
 
     @contextmanager
-    def expecting(self, selection: Selection | None, after: int, upto: int) -> Iterator[None]:
+    def expecting(
+        self, selection: Selection | None, after: int, upto: int, order: tuple[int, ...] = ()
+    ) -> Iterator[None]:
         pages = self._access.pages
         if pages is None:  # of a log that isn't written here, for which nobody waits
             yield
             return
         with (
             self._access.executor.replaying(),
-            nullcontext() if selection is None else pages.expecting(selection, after, upto),
+            nullcontext() if selection is None else pages.expecting(selection, after, upto, order),
         ):
             yield
 

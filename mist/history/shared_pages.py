@@ -9,8 +9,10 @@ back by itself leaves nothing behind.
 """
 
 import time
+from bisect import bisect_left, insort
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Final
 
 import attrs
@@ -54,7 +56,8 @@ class SharedPages:
         self._cache = PageCache(max_bytes, clock)
         self._room = max_bytes * 3 // 4  # for the pages of one walk, with none of them lost
         self._asked: dict[int, None] = {}  # hashes of keys, the oldest first
-        self._expected: dict[int, Wanted] = {}  # in the order of their turns
+        # In the order of their turns; no two have the same number, so nothing else is compared.
+        self._expected: list[tuple[tuple[int, ...], int, Wanted]] = []
         self._numbers = 0
         self._page_cost = float(_PAGE_COST)
         self._hits = 0.0  # blocks of a page in which something is
@@ -64,17 +67,24 @@ class SharedPages:
         return len(self._cache)
 
     @contextmanager
-    def expecting(self, selection: Selection, after: int, upto: int) -> Iterator[None]:
-        """Say what will be asked for by the end of this context, behind what others said."""
+    def expecting(
+        self, selection: Selection, after: int, upto: int, order: tuple[int, ...] = ()
+    ) -> Iterator[None]:
+        """Say what will be asked for by the end of this context.
+
+        Args:
+            order: by which turns are had, the lowest first; equal ones as they came.
+        """
         if not _is_few(selection) or after >= upto:
             yield
             return
         self._numbers = number = self._numbers + 1
-        self._expected[number] = Wanted(selection, after, upto)
+        expected = order, number, Wanted(selection, after, upto)
+        insort(self._expected, expected)
         try:
             yield
         finally:
-            del self._expected[number]
+            del self._expected[bisect_left(self._expected, expected)]
 
     async def read(
         self,
@@ -161,7 +171,7 @@ class SharedPages:
         room = min(_READERS, max(int(self._room / self._page_cost), 2)) - 1
         chosen = {own.key: own}
         known: set[PageKey] = set()
-        for _, each in zip(range(_LOOKED_AT), self._expected.values(), strict=False):
+        for *_, each in islice(self._expected, _LOOKED_AT):
             key = each.key
             if key in chosen or key in known:
                 continue

@@ -132,7 +132,7 @@ class Recovery(Replayer):
                 session has missed some and has to end.
         """
         check_latest(self._sequencer.history, since)
-        async with self._turn:
+        async with self._replaying():
             await self._sequencer.reach(since)
             await self._sequencer.delivery.between()
             while self._missed_after is not None:  # it fell behind on the way here
@@ -174,7 +174,7 @@ class Recovery(Replayer):
         Raises:
             HistoryUnavailable: it can't be read; the session has to end.
         """
-        async with self._turn:
+        async with self._replaying():
             await self._replay_missed()
 
     async def _replay_missed(self) -> None:

@@ -22,6 +22,7 @@ from mist.history.record import joined
 from mist.history.visibility import envelope_of, visible_to
 from mist.message import TagSet
 from mist.replies import Fetched
+from mist.sessions.page_turns import Replay
 from mist.sessions.sequencer import Sequencer
 from mist.turns import Account, Turns
 from mist.wire import Entry
@@ -39,7 +40,7 @@ class Replayer:
         account: returns whom they are charged to.
     """
 
-    __slots__ = ("_account", "_outbox", "_sequencer", "_turn", "_turns", "_written")
+    __slots__ = ("_account", "_current", "_outbox", "_sequencer", "_turn", "_turns", "_written")
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class Replayer:
         self._turns = turns
         self._account = account
         self._turn = trio.Lock()  # one replay at a time
+        self._current: Replay | None = None  # the one that has it
         self._written = Change()
 
     async def fetch(
@@ -75,7 +77,7 @@ class Replayer:
         Raises:
             HistoryUnavailable: it can't be read. Some may have been replayed.
         """
-        async with self._turn:
+        async with self._replaying():
             selection = Selection.asked([tags])
             await self._sequencer.reach(since)
             upto = self._sequencer.newest
@@ -159,12 +161,25 @@ class Replayer:
             await trio.lowlevel.checkpoint()
 
     @asynccontextmanager
+    async def _replaying(self) -> AsyncIterator[None]:
+        """Wait until no other replay of the session goes on; then one does."""
+        async with self._turn:
+            self._current = self._sequencer.pages.begin()
+            try:
+                yield
+            finally:
+                self._current = None
+
+    @asynccontextmanager
     async def _page(
         self, cursor: Cursor, selection: Selection | None, upto: int
     ) -> AsyncIterator[None]:
         """Wait until a page may be read and kept; who has theirs before reads for others, too."""
-        with cursor.expecting(selection, upto):
-            async with self._sequencer.pages:
+        assert self._current is not None
+        pages = self._sequencer.pages
+        order = pages.order(self._current)
+        with cursor.expecting(selection, upto, order):
+            async with pages.turn(order):
                 yield
 
     async def _unpack(self, page: Page, take: Callable[[Sequence[Stored]], bool]) -> bool:

@@ -36,6 +36,7 @@ from mist.history import MAX_GROUP, Bulk, Commit, History, Mark
 from mist.history.idempotency import KeysInFlight
 from mist.sessions.delivery import Delivery
 from mist.sessions.flush_scheduler import FlushScheduler
+from mist.sessions.page_turns import PageTurns
 from mist.sessions.submission import BulkSubmission, Submission
 from mist.telemetry import Span, Tracing
 from mist.turns import Turns
@@ -62,9 +63,7 @@ class Sequencer:
         tracing: begins a span for each commit; None for none. Set before `run`.
         delivery: publishes what is stored, and knows how far it is.
         keys_in_flight: publishes once what has an idempotency key; see there.
-        pages: held by a session that replays while it has a page: one at a time, which bounds the
-            memory of any number of them, and their share of the interpreter. With two, a thread
-            reads a page while the event loop unpacks another, and each waits for the other.
+        pages: of sessions that replay, which of them has a page.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class Sequencer:
         self.keys_in_flight = KeysInFlight(history, self.start_soon, self.now)
         self._scheduler = scheduler or FlushScheduler(broker, Turns())
         self.delivery = Delivery(broker, history, newest, self._scheduler)
-        self.pages = trio.CapacityLimiter(1)
+        self.pages = PageTurns()
         self._waiting: deque[Submission | BulkSubmission] = deque()
         self._size = 0  # bytes submitted and not settled; of bulks none
         self._bulks = 0  # submitted and not settled

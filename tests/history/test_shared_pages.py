@@ -68,6 +68,20 @@ async def page_of(history: History, selection: Selection, after: int, upto: int)
     return await history.read(selection, after=after, upto=upto, packed=True)
 
 
+async def test_a_walk_is_made_for_those_whose_turns_are_next(
+    history: History, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await history.append([one(f"room-{n % 50}") for n in range(500)])
+    monkeypatch.setattr("mist.history.shared_pages._READERS", 10)
+    with ExitStack() as stack:
+        for n in range(50):  # who came last is next
+            stack.enter_context(history.expecting(select(f"room-{n}"), 0, 500, (50 - n,)))
+        for n in range(49, 39, -1):
+            await page_of(history, select(f"room-{n}"), 0, 500)
+    assert calls.walks == [10]
+    assert calls.alone == 0
+
+
 async def test_who_waits_is_served_by_one_walk(history: History, calls: Calls) -> None:
     await history.append([one(f"room-{n % 50}") for n in range(500)])
     rooms = [(select(f"room-{n}"), n, 500) for n in range(50)]
