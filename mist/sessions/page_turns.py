@@ -12,8 +12,8 @@ its pages before the next one, each would read the log by itself, which is found
     group 1     first pages, second pages, third pages: live
     group 2     first pages, ...
 
-A replay of more pages than a few is *long*, and comes behind, in the order in which pages are asked
-for; of four turns one is for these, if any wait.
+A replay of more pages than a few, or of many messages, is *long*, and comes behind, in the order in
+which pages are asked for; of four turns one is for these, if any wait. So a group is soon through.
 
 While there is a crowd of them, what is live has as much time for itself as their pages take. But
 they have a pace, and as much as they are behind that, since the machine is slow or busy, they go on
@@ -31,7 +31,8 @@ import trio
 __all__ = ["Order", "PageTurns", "Replay"]
 
 _GROUP: Final = 1_024  # replays
-_FEW: Final = 8  # pages
+_FEW: Final = 4  # pages
+_MANY: Final = 1_024  # messages
 _SHORT: Final = 3  # turns in a row that are not long ones', where some of these wait
 
 _CROWD: Final = 64  # replays that wait
@@ -49,15 +50,17 @@ class Replay:
     Attributes:
         number: in the order in which they began.
         pages: that it has asked for.
+        messages: that it has had.
     """
 
     number: int
     pages: int = 0
+    messages: int = 0
 
     @property
     def is_long(self) -> bool:
-        """Whether it has asked for more than a few pages."""
-        return self.pages > _FEW
+        """Whether it has asked for more than a few pages, or had many messages."""
+        return self.pages > _FEW or self.messages > _MANY
 
 
 @attrs.define(eq=False)

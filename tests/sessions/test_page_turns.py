@@ -65,7 +65,7 @@ async def test_all_pages_of_a_group_come_before_the_next_group(
 async def test_a_long_replay_comes_behind_and_has_one_turn_of_four(turns: PageTurns) -> None:
     seen = await all_read(turns, 12, *[1] * 12)
     numbers = [number for number, _ in seen]
-    # First pages of all, then those behind, until the replay is long: nobody else is left by then.
+    # First pages of all, then those behind: nobody else is left by then.
     assert numbers == [*range(2, 15), *[2] * 11]
 
     long = turns.begin()
@@ -91,6 +91,18 @@ async def test_a_long_replay_comes_behind_and_has_one_turn_of_four(turns: PageTu
     assert len(order) == 12
     assert places[0] <= 3
     assert [after - before for before, after in pairwise(places)] == [4, 4]
+
+
+async def test_a_replay_is_long_behind_few_pages_or_many_messages(turns: PageTurns) -> None:
+    few, many, first = turns.begin(), turns.begin(), turns.begin()
+    many.messages = page_turns._MANY + 1
+    assert turns.order(few) < turns.order(first) < turns.order(many)
+    for _ in range(page_turns._FEW - 1):
+        assert not few.is_long
+        turns.order(few)
+    assert turns.order(first) < turns.order(few)
+    assert few.is_long
+    assert not first.is_long
 
 
 async def test_long_replays_take_turns(turns: PageTurns) -> None:

@@ -24,6 +24,7 @@ from mist.replies import Behind, CaughtUp, Reply
 from mist.sessions.close_reason import DISCONNECTED, INTERNAL_ERROR
 from mist.sessions.dispatch import CommandSession
 from mist.sessions.hub import Hub
+from mist.sessions.page_turns import Replay
 from mist.sessions.recovery import Recovery
 from mist.turns import Account, Turns
 from mist.wire import Entry
@@ -795,6 +796,28 @@ async def test_one_page_is_replayed_at_a_time(hub: Hub) -> None:
     assert len(most) >= 5
     assert len(turns.waits) >= 5
     assert all(take(session).count(b"publish a ") == 1_000 for session in sessions)
+
+
+async def test_a_replay_of_many_messages_lets_those_of_few_go_first(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert hub.sequencer is not None
+    await publish(hub, *[f"a {n}" for n in range(30_000)])
+    orders: list[tuple[int, ...]] = []
+    order = hub.sequencer.pages.order
+
+    def note(replay: Replay) -> tuple[int, ...]:
+        orders.append(order(replay))
+        return orders[-1]
+
+    monkeypatch.setattr(hub.sequencer.pages, "order", note)
+    for _ in range(2):  # the second one begins anew
+        orders.clear()
+        session = join(hub)
+        await session.receive(b"subscribe a 0\n")
+        assert take(session).count(b"\n") == 30_000
+        assert [first for first, *_ in orders] == [0, *[1] * (len(orders) - 1)]
+        assert len(orders) > 1
 
 
 async def test_a_tag_lost_while_a_page_is_unpacked_is_replayed_no_further(hub: Hub) -> None:
