@@ -37,7 +37,7 @@ _SHORT: Final = 3  # turns in a row that are not long ones', where some of these
 
 _CROWD: Final = 64  # replays that wait
 _ROW: Final = 16  # pages, behind which there is a rest
-_PACE: Final = 0.00075  # seconds a page, with its rest and its share of a walk
+_PACE: Final = 0.0011  # seconds a page, with its rest and its share of a walk
 
 Order = tuple[int, ...]
 """Of a page, among all that are waited for: the lowest comes first."""

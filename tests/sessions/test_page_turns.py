@@ -180,6 +180,12 @@ async def many(turns: PageTurns, *seconds: float) -> float:
     return trio.current_time() - began - sum(seconds)
 
 
+@pytest.fixture
+def pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_turns, "_PACE", 0.00075)
+
+
+@pytest.mark.usefixtures("pace")
 @pytest.mark.parametrize(
     ("page", "rest"),
     [
@@ -197,6 +203,7 @@ async def test_in_a_crowd_what_is_live_has_time_for_itself(
     assert crowd == pytest.approx(10 * rest, abs=rest + 1e-9)
 
 
+@pytest.mark.usefixtures("pace")
 async def test_what_a_walk_takes_is_made_up_for(
     turns: PageTurns, autojump_clock: MockClock
 ) -> None:
