@@ -89,6 +89,7 @@ class PageTurns:
         self._short: list[_Place] = []  # a heap
         self._long: list[_Place] = []  # another
         self._waiting = 0  # of those, who have not left
+        self._left = 0  # of those, who have
         self._since_long = 0  # turns given since the last long one
         self._given = 0
         self._row_began = 0.0  # when, on trio's clock
@@ -153,9 +154,18 @@ class PageTurns:
             if place.woken.is_set():  # after it was cancelled, and before this ran
                 self._give()
             else:
-                place.left = True
-                self._waiting -= 1
+                self._leave(place)
             raise
+
+    def _leave(self, place: _Place) -> None:
+        place.left = True
+        self._waiting -= 1
+        self._left += 1
+        if self._left > self._waiting + _CROWD:  # while a page takes long, many may come and go
+            for queue in (self._short, self._long):
+                queue[:] = [each for each in queue if not each.left]
+                heapq.heapify(queue)
+            self._left = 0
 
     def _give(self) -> None:
         """Give the turn to who is next, if anybody waits."""
@@ -164,6 +174,7 @@ class PageTurns:
             is_long = bool(self._long) and (not self._short or self._since_long >= _SHORT)
             place = heapq.heappop(self._long if is_long else self._short)
             if place.left:
+                self._left -= 1
                 continue
             self._since_long = 0 if is_long else self._since_long + 1
             self._taken = True

@@ -134,6 +134,22 @@ async def test_who_leaves_is_passed_over(turns: PageTurns) -> None:
     assert await all_read(turns, 1) == [(6, 1)]
 
 
+async def test_those_who_come_and_go_leave_nothing_behind(turns: PageTurns) -> None:
+    seen: list[tuple[int, int]] = []
+    async with trio.open_nursery() as nursery:
+        async with turns.turn(turns.order(turns.begin())):
+            nursery.start_soon(read, turns, turns.begin(), 1, seen)
+            await wait_all_tasks_blocked()
+            for _ in range(500):
+                with trio.CancelScope() as scope:
+                    scope.cancel()
+                    await read(turns, turns.begin(), 1, seen)
+            assert turns.waiting == 1
+            assert len(turns._short) <= 2 + page_turns._CROWD
+    assert [number for number, _ in seen] == [2]
+    assert len(await all_read(turns, 1, 1)) == 2
+
+
 @pytest.mark.parametrize(("before", "read_by"), [(True, [3]), (False, [2, 3])])
 async def test_a_turn_that_is_given_to_who_leaves_in_that_moment_is_passed_on(
     turns: PageTurns, before: bool, read_by: list[int]
