@@ -28,9 +28,11 @@ from mist.history.page_readers import Found, Keep, Readers, Wanted
 
 __all__ = ["PageWalk"]
 
-# Read in one walk at most, and at a time: those who read alone wait so long for the thread.
-_MAX_BLOCKS: Final = 128
-_MAX_BYTES: Final = 8 * 1024 * 1024
+# Read in one walk at most. Each time that readers ask for another page costs as much again as to
+# find it, and a log that is written slowly has many small blocks, in which they find nothing.
+_MAX_BLOCKS: Final = 512
+_MAX_BYTES: Final = 32 * 1024 * 1024
+# Read at a time: those who read alone wait so long for the thread.
 _STEP_BLOCKS: Final = 16
 _STEP_BYTES: Final = 512 * 1024
 _KEPT_BLOCKS: Final = 32  # of one, for the next one: some 4 MiB

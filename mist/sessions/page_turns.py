@@ -37,7 +37,7 @@ _SHORT: Final = 3  # turns in a row that are not long ones', where some of these
 
 _CROWD: Final = 64  # replays that wait
 _ROW: Final = 16  # pages, behind which there is a rest
-_PACE: Final = 0.0011  # seconds a page, with its rest and its share of a walk
+_PACE: Final = 0.003  # seconds a page, with its rest and its share of a walk
 
 Order = tuple[int, ...]
 """Of a page, among all that are waited for: the lowest comes first."""
@@ -95,12 +95,17 @@ class PageTurns:
         self._row_began = 0.0  # when, on trio's clock
         self._due = 0.0  # when the next row is to begin, by the pace
         self._begun = 0
-        self._asked = 0
+        self._asked = 0  # pages of long ones
 
     @property
     def waiting(self) -> int:
         """How many wait."""
         return self._waiting
+
+    @property
+    def crowded(self) -> bool:
+        """Whether there is a crowd of them."""
+        return self._waiting >= _CROWD
 
     def begin(self) -> Replay:
         """Say that a replay begins."""
@@ -109,11 +114,11 @@ class PageTurns:
 
     def order(self, replay: Replay) -> Order:
         """The order of a replay's next page, which is asked for by this."""
-        self._asked += 1
         replay.pages += 1
         if replay.is_long:
+            self._asked += 1
             return 1, self._asked
-        return 0, replay.number // _GROUP, replay.pages, replay.number, self._asked
+        return 0, replay.number // _GROUP, replay.pages, replay.number
 
     @asynccontextmanager
     async def turn(self, order: Order) -> AsyncIterator[None]:
@@ -129,7 +134,7 @@ class PageTurns:
     async def _rest(self) -> None:
         """Rest between two rows, where there is a crowd and a rest is due. A checkpoint then."""
         now = trio.current_time()
-        if self._waiting >= _CROWD:
+        if self.crowded:
             self._due += _ROW * _PACE
             rest = min(self._due - now, now - self._row_began)
             if rest > 0.0:

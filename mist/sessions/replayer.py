@@ -220,8 +220,8 @@ class Replayer:
                 outbox.dropped_unframable += missing
                 broker.dropped["unframable"] += missing
         broker.note_replayed(outbox, replayed)
-        if self._current is not None:
-            self._current.messages += total
+        assert self._current is not None
+        self._current.messages += total
         return total
 
     def _write(self, every: Sequence[Stored], *, owed: bool) -> Sequence[tuple[Stored, bytes, int]]:

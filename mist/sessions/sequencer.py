@@ -243,7 +243,8 @@ class Sequencer:
                 await self._store_bulk(following)
             else:
                 await self._store(self._next_group())
-                if self._waiting:
+                # While many replay, each pass takes long, and the group is large enough without.
+                if self._waiting and not self.pages.crowded:
                     await self._let_others_submit()
 
     async def _let_others_submit(self) -> None:

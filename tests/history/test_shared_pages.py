@@ -94,6 +94,22 @@ async def test_who_waits_is_served_by_one_walk(history: History, calls: Calls) -
     assert calls.alone == 0
 
 
+async def test_small_blocks_in_which_nobody_finds_anything_end_no_page(
+    history: History, calls: Calls
+) -> None:
+    await history.append([one(f"room-{n % 50}") for n in range(500)])
+    for _ in range(300):
+        await history.append([one("elsewhere")])
+    await history.append([one(f"room-{n}") for n in range(50)])
+    rooms = [(select(f"room-{n}"), 0, 850) for n in range(50)]
+    with waiting(history, *rooms):
+        for n, room in enumerate(rooms):
+            page = await page_of(history, *room)
+            assert ids(page.messages()) == [*range(n + 1, 501, 50), 801 + n]
+            assert page.complete
+    assert calls.walks == [50]
+
+
 async def test_who_waits_no_more_is_read_for_by_nobody(history: History, calls: Calls) -> None:
     await history.append([one("a"), one("b")])
     with waiting(history, (select("a"), 0, 2)):

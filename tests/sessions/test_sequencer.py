@@ -16,6 +16,7 @@ from mist.message import Envelope
 from mist.protocols.line.forms import PLAIN
 from mist.sessions.batching import Checked
 from mist.sessions.hub import Hub
+from mist.sessions.page_turns import PageTurns
 from mist.sessions.publisher import Publisher
 from mist.sessions.sequencer import Sequencer
 from mist.sessions.submission import Submission
@@ -92,9 +93,19 @@ async def test_what_is_submitted_while_a_group_is_stored_is_the_next_group(
 
 
 @pytest.mark.parametrize("history", ["memory", "sqlite"], indirect=True)  # nodes deliver beside
+@pytest.mark.parametrize(
+    ("crowded", "groups"),
+    [(False, [1, 2]), pytest.param(True, [1, 1, 1], id="but not where many replay")],
+)
 async def test_who_publishes_once_a_group_is_delivered_is_in_the_next_one(
-    hub: Hub, history: History, nursery: trio.Nursery
+    hub: Hub,
+    history: History,
+    nursery: trio.Nursery,
+    monkeypatch: pytest.MonkeyPatch,
+    crowded: bool,
+    groups: list[int],
 ) -> None:
+    monkeypatch.setattr(PageTurns, "crowded", crowded)
     gate = Gate(history)
     waiting, late = join(hub), join(hub)
 
@@ -108,7 +119,7 @@ async def test_who_publishes_once_a_group_is_delivered_is_in_the_next_one(
     gate.open.set()
     await waiting.receive(b"ping\n")
     await late.receive(b"ping\n")
-    assert gate.groups == [1, 2]
+    assert gate.groups == groups
 
 
 async def test_where_nothing_can_be_stored_nobody_gets_it_and_its_publisher_hears(
