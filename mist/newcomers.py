@@ -5,7 +5,8 @@ that connect in one moment, a hundred speak while one pass goes on, and then the
 milliseconds, though each of them has hardly more to do than to wait for its turn (`mist.turns`).
 
 So newcomers' sockets are watched apart from all others, and a few of those that are readable are
-woken in a pass. Whose peer is no newcomer any more waits like everyone.
+woken in a pass. While there is a crowd of them, everyone else then has as much time for itself as
+these took. Whose peer is no newcomer any more waits like everyone.
 """
 
 import select
@@ -16,6 +17,9 @@ import trio
 __all__ = ["Newcomers"]
 
 _AT_ONCE: Final = 8  # woken in a pass: half a millisecond of work
+_CROWD: Final = 64  # that wait
+_PASSES: Final = 2  # in which those who were woken go on: of a pass, some come after this task
+_REST: Final = 0.005  # seconds, at most: others may take long, too
 
 
 class Newcomers:
@@ -62,13 +66,23 @@ class Newcomers:
                 task_status.started()
                 while True:
                     await trio.lowlevel.wait_readable(epoll.fileno())
-                    for fd, _ in epoll.poll(0, _AT_ONCE):
+                    began = trio.current_time()
+                    ready = epoll.poll(0, _AT_ONCE)
+                    for fd, _ in ready:
                         self._forget(fd).set()
+                    if len(ready) == _AT_ONCE and self.waiting >= _CROWD:
+                        await self._rest(began)
             finally:
                 for woken in self._waiting.values():
                     woken.set()
                 self._waiting.clear()
                 self._epoll = None
+
+    async def _rest(self, began: float) -> None:
+        """Wait until some have gone on, which were woken since `began`, and as long again."""
+        for _ in range(_PASSES):
+            await trio.lowlevel.checkpoint()
+        await trio.sleep(min(trio.current_time() - began, _REST))
 
     def _forget(self, fd: int) -> trio.Event:
         assert self._epoll is not None

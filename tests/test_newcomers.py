@@ -2,6 +2,7 @@
 
 import select
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,6 +52,30 @@ async def test_a_few_are_woken_in_a_pass(pairs: Pairs, nursery: trio.Nursery) ->
         most = max(most, woken - before)
     assert most <= 16  # of two passes: trio runs tasks in an order of its own
     assert newcomers.waiting == 0
+
+
+async def test_in_a_crowd_others_have_as_much_time_as_newcomers(
+    pairs: Pairs, nursery: trio.Nursery
+) -> None:
+    newcomers = Newcomers()
+    await nursery.start(newcomers.run)
+    began: list[float] = []
+    ended: list[float] = []
+
+    async def work(sock: socket.socket) -> None:
+        await newcomers.readable(sock.fileno())
+        began.append(time.perf_counter())
+        time.sleep(0.001)  # noqa: ASYNC251  # the event loop is to be busy
+        ended.append(time.perf_counter())
+
+    async with trio.open_nursery() as working:
+        for near, far in pairs:
+            working.start_soon(work, near)
+            far.send(b"x")
+    gaps = [after - before for before, after in zip(ended, began[1:], strict=False)]
+    # 92, 84, 76 and 68 waited when the next ones did; after that there was no crowd.
+    assert all(gaps[place - 1] >= 0.004 for place in (8, 16, 24, 32))
+    assert sorted(gaps)[len(gaps) // 2] < 0.004
 
 
 async def test_who_hangs_up_is_woken(pairs: Pairs, nursery: trio.Nursery) -> None:
