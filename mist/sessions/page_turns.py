@@ -21,8 +21,8 @@ without a rest: else all that come back would be late.
 """
 
 import heapq
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import Final
 
 import attrs
@@ -81,6 +81,10 @@ class _Place:
         return self.order < other.order
 
 
+def _nobody(_: Order) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
 class PageTurns:
     """See the module. For one event loop."""
 
@@ -113,7 +117,7 @@ class PageTurns:
         return Replay(self._begun)
 
     def order(self, replay: Replay) -> Order:
-        """The order of a replay's next page, which is asked for by this."""
+        """The order of a replay's next page, which counts as asked for by this."""
         replay.pages += 1
         if replay.is_long:
             self._asked += 1
@@ -121,15 +125,25 @@ class PageTurns:
         return 0, replay.number // _GROUP, replay.pages, replay.number
 
     @asynccontextmanager
-    async def turn(self, order: Order) -> AsyncIterator[None]:
-        """Wait for a turn, and have it until the end of this context. A checkpoint."""
-        await self._take(order)
-        try:
-            if self._given % _ROW == 0:
-                await self._rest()
-            yield
-        finally:
-            self._give()
+    async def turn(
+        self, replay: Replay, expecting: Callable[[Order], AbstractContextManager[None]] = _nobody
+    ) -> AsyncIterator[None]:
+        """Wait for the turn of a replay's next page, and have it until the end of this context.
+
+        A checkpoint.
+
+        Args:
+            expecting: given the page's order, what to be in from before the wait to the end.
+        """
+        order = self.order(replay)
+        with expecting(order):
+            await self._take(order)
+            try:
+                if self._given % _ROW == 0:
+                    await self._rest()
+                yield
+            finally:
+                self._give()
 
     async def _rest(self) -> None:
         """Rest between two rows, where there is a crowd and a rest is due. A checkpoint then."""

@@ -9,6 +9,7 @@ has to wait for it after each of its system calls.
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from itertools import chain
 
 import trio
@@ -176,11 +177,9 @@ class Replayer:
     ) -> AsyncIterator[None]:
         """Wait until a page may be read and kept; who has theirs before reads for others, too."""
         assert self._current is not None
-        pages = self._sequencer.pages
-        order = pages.order(self._current)
-        with cursor.expecting(selection, upto, order):
-            async with pages.turn(order):
-                yield
+        expecting = partial(cursor.expecting, selection, upto)
+        async with self._sequencer.pages.turn(self._current, expecting):
+            yield
 
     async def _unpack(self, page: Page, take: Callable[[Sequence[Stored]], bool]) -> bool:
         """Have a page's messages taken, a step at a time, in turns.

@@ -18,7 +18,7 @@ def turns() -> PageTurns:
 async def read(turns: PageTurns, replay: Replay, pages: int, seen: list[tuple[int, int]]) -> None:
     """Read so many pages; notes whose they were, and which."""
     for _ in range(pages):
-        async with turns.turn(turns.order(replay)):
+        async with turns.turn(replay):
             seen.append((replay.number, replay.pages))
             await trio.lowlevel.checkpoint()
 
@@ -27,7 +27,7 @@ async def all_read(turns: PageTurns, *pages: int) -> list[tuple[int, int]]:
     """Have replays read so many pages each, which begin in this order while a page is read."""
     seen: list[tuple[int, int]] = []
     async with trio.open_nursery() as nursery:
-        async with turns.turn(turns.order(turns.begin())):
+        async with turns.turn(turns.begin()):
             for each in pages:
                 nursery.start_soon(read, turns, turns.begin(), each, seen)
                 await wait_all_tasks_blocked()
@@ -41,7 +41,7 @@ async def test_one_page_is_read_at_a_time(turns: PageTurns) -> None:
 
     async def one() -> None:
         nonlocal reading
-        async with turns.turn(turns.order(turns.begin())):
+        async with turns.turn(turns.begin()):
             reading += 1
             assert reading == 1
             await trio.lowlevel.checkpoint()
@@ -73,7 +73,7 @@ async def test_a_long_replay_comes_behind_and_has_one_turn_of_four(turns: PageTu
     order: list[int] = []
 
     async def one(replay: Replay) -> None:
-        async with turns.turn(turns.order(replay)):
+        async with turns.turn(replay):
             order.append(replay.number)
 
     async def every(replay: Replay, count: int) -> None:
@@ -81,7 +81,7 @@ async def test_a_long_replay_comes_behind_and_has_one_turn_of_four(turns: PageTu
             await one(replay)
 
     async with trio.open_nursery() as nursery:
-        async with turns.turn(turns.order(turns.begin())):
+        async with turns.turn(turns.begin()):
             nursery.start_soon(every, long, 3)
             await wait_all_tasks_blocked()
             for _ in range(9):
@@ -111,7 +111,7 @@ async def test_long_replays_take_turns(turns: PageTurns) -> None:
         each.pages = 100
     seen: list[tuple[int, int]] = []
     async with trio.open_nursery() as nursery:
-        async with turns.turn(turns.order(turns.begin())):
+        async with turns.turn(turns.begin()):
             for each in replays:
                 nursery.start_soon(read, turns, each, 2, seen)
                 await wait_all_tasks_blocked()
@@ -121,7 +121,7 @@ async def test_long_replays_take_turns(turns: PageTurns) -> None:
 async def test_who_leaves_is_passed_over(turns: PageTurns) -> None:
     seen: list[tuple[int, int]] = []
     async with trio.open_nursery() as nursery:
-        async with turns.turn(turns.order(turns.begin())):
+        async with turns.turn(turns.begin()):
             scopes = [trio.CancelScope() for _ in range(3)]
             for scope in scopes:
                 await nursery.start(_read_in, scope, turns, seen)
@@ -137,7 +137,7 @@ async def test_who_leaves_is_passed_over(turns: PageTurns) -> None:
 async def test_those_who_come_and_go_leave_nothing_behind(turns: PageTurns) -> None:
     seen: list[tuple[int, int]] = []
     async with trio.open_nursery() as nursery:
-        async with turns.turn(turns.order(turns.begin())):
+        async with turns.turn(turns.begin()):
             nursery.start_soon(read, turns, turns.begin(), 1, seen)
             await wait_all_tasks_blocked()
             for _ in range(500):
@@ -156,7 +156,7 @@ async def test_a_turn_that_is_given_to_who_leaves_in_that_moment_is_passed_on(
 ) -> None:
     seen: list[tuple[int, int]] = []
     async with trio.open_nursery() as nursery:
-        async with turns.turn(turns.order(turns.begin())):
+        async with turns.turn(turns.begin()):
             scope = trio.CancelScope()
             await nursery.start(_read_in, scope, turns, seen)
             await nursery.start(_read_in, trio.CancelScope(), turns, seen)
@@ -185,7 +185,7 @@ async def many(turns: PageTurns, *seconds: float) -> float:
     """Have replays read a page each, which takes so long. How long all take beside that."""
 
     async def one(page: float) -> None:
-        async with turns.turn(turns.order(turns.begin())):
+        async with turns.turn(turns.begin()):
             await trio.sleep(page)
 
     began = trio.current_time()
