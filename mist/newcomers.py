@@ -14,11 +14,12 @@ from typing import Final
 
 import trio
 
+from mist.turns import let_others_run
+
 __all__ = ["Newcomers"]
 
 _AT_ONCE: Final = 8  # woken in a pass: half a millisecond of work
 _CROWD: Final = 64  # that wait
-_PASSES: Final = 2  # in which those who were woken go on: of a pass, some come after this task
 _REST: Final = 0.005  # seconds, at most: others may take long, too
 
 
@@ -80,8 +81,7 @@ class Newcomers:
 
     async def _rest(self, began: float) -> None:
         """Wait until some have gone on, which were woken since `began`, and as long again."""
-        for _ in range(_PASSES):
-            await trio.lowlevel.checkpoint()
+        await let_others_run()
         await trio.sleep(min(trio.current_time() - began, _REST))
 
     def _forget(self, fd: int) -> trio.Event:

@@ -31,7 +31,7 @@ import trio
 
 from mist.turn_queue import Account, Place, TurnQueue
 
-__all__ = ["Account", "Turns", "emptying"]
+__all__ = ["Account", "Turns", "emptying", "let_others_run"]
 
 # Seconds. A checkpoint costs some 30 µs, so this is 6 % of overhead for what is long.
 _PASS: Final = 0.0005
@@ -43,6 +43,15 @@ _SHORT: Final = 0.0002  # seconds of work that never waits once it has begun
 _MOST: Final = 64  # turns in one pass, however short
 
 _FREED: Final = 200  # items freed in a step, up to 1 ms where each is a message of 64 tags
+
+
+async def let_others_run() -> None:
+    """Let all tasks that can run do so. Two passes of the loop: in one, some come after this task.
+
+    Checkpoints.
+    """
+    await trio.lowlevel.checkpoint()
+    await trio.lowlevel.checkpoint()
 
 
 def emptying(*lists: list[Any]) -> Iterator[None]:
@@ -208,10 +217,9 @@ class Turns(trio.abc.Instrument):
                 while self._queue:
                     await self._queue.until_next()
                     self._wake()
-                    # Two passes: by the second, those who were woken for the first wait again, if
-                    # they will, and it can be told who comes before whom.
-                    await trio.lowlevel.checkpoint()
-                    await trio.lowlevel.checkpoint()
+                    # Those who were woken wait again then, if they will, and it can be told who
+                    # comes before whom.
+                    await let_others_run()
 
     def _wake(self) -> None:
         # Tasks woken together run in no order, so while one fills a pass, one is woken.

@@ -81,10 +81,6 @@ class _Place:
         return self.order < other.order
 
 
-def _nobody(_: Order) -> AbstractContextManager[None]:
-    return nullcontext()
-
-
 class PageTurns:
     """See the module. For one event loop."""
 
@@ -126,7 +122,9 @@ class PageTurns:
 
     @asynccontextmanager
     async def turn(
-        self, replay: Replay, expecting: Callable[[Order], AbstractContextManager[None]] = _nobody
+        self,
+        replay: Replay,
+        expecting: Callable[[Order], AbstractContextManager[object]] = nullcontext,
     ) -> AsyncIterator[None]:
         """Wait for the turn of a replay's next page, and have it until the end of this context.
 

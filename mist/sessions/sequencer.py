@@ -39,7 +39,7 @@ from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.page_turns import PageTurns
 from mist.sessions.submission import BulkSubmission, Submission
 from mist.telemetry import Span, Tracing
-from mist.turns import Turns
+from mist.turns import Turns, let_others_run
 
 __all__ = ["Sequencer"]
 
@@ -47,7 +47,6 @@ log = logging.getLogger("mist.history")
 
 _MAX_GROUP_BYTES: Final = 4 * 1024 * 1024
 _CONGESTED: Final = 32 * 1024 * 1024  # bytes submitted by all sessions together
-_PASSES: Final = 2  # of the event loop: of those woken in one, some come after this task
 _STOPPED: Final = "the server is stopping"
 _UNTRACED: Final = nullcontext()
 
@@ -243,14 +242,10 @@ class Sequencer:
                 await self._store_bulk(following)
             else:
                 await self._store(self._next_group())
-                # While many replay, each pass takes long, and the group is large enough without.
+                # Sessions read what has come while it was delivered, and the next one is larger.
+                # While many replay, each pass takes long, and it is large enough without.
                 if self._waiting and not self.pages.crowded:
-                    await self._let_others_submit()
-
-    async def _let_others_submit(self) -> None:
-        """Have sessions read what has come while a group was delivered: the next one is larger."""
-        for _ in range(_PASSES):
-            await trio.lowlevel.checkpoint()
+                    await let_others_run()
 
     def _stop(self) -> None:
         # First, so that nobody who hears of it submits anew.
