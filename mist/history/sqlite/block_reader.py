@@ -43,6 +43,13 @@ _Read = Callable[[sqlite3.Connection, str, Sequence[object]], Generator[R, None,
 # tell which are in it, and it is read as a whole.
 _FEW_LOOKUPS: Final = 8
 
+# Blocks by their ids, with a condition on the others of their columns.
+_BEHIND: Final = (
+    "WHERE first >= coalesce((SELECT max(first) FROM block WHERE first <= ?), 0) "
+    "AND first <= ? AND last > ? AND {} ORDER BY first"
+)
+_BEFORE: Final = "WHERE first <= ? AND first > ? AND {} ORDER BY first DESC"
+
 _StateValues = tuple[str, int, int, int, int, int, str]
 
 
@@ -151,12 +158,7 @@ class BlockReader(BlockStore):
         removed = removed_upto(self._connection)
         place = after
         try:
-            with closing(self._ascend(after, upto, selection, removed, read)) as found:
-                if selection is None or selection.lookups is None:
-                    rows = follow(found, after, upto, removed)
-                else:
-                    gap = find_gap(self._connection, after, upto, removed)
-                    rows = stop_at(gap, found, removed, descending=False)
+            with closing(self._ascend(after, upto, selection, removed, read)) as rows:
                 for row in rows:
                     yield row
                     place = row.head.last
@@ -167,20 +169,27 @@ class BlockReader(BlockStore):
     def _ascend(
         self, after: int, upto: int, selection: Selection | None, removed: int, read: _Read[R]
     ) -> Generator[R, None, None]:
-        lookups = None if selection is None else selection.lookups
-        if lookups is not None:
-            indexed = self.settled()
-            if after < indexed:
-                last = min(upto, indexed)
-                yield from self._indexed(lookups, after, last, removed, read, descending=False)
-                after = indexed
-        where, parameters = condition(lookups)
-        yield from read(
-            self._connection,
-            "WHERE first >= coalesce((SELECT max(first) FROM block WHERE first <= ?), 0) "  # noqa: S608
-            f"AND first <= ? AND last > ? AND {where} ORDER BY first",
-            (after + 1, upto, after, *parameters),
-        )
+        connection = self._connection
+        if selection is None or selection.lookups is None:
+            found = read(connection, _BEHIND.format("TRUE"), (after + 1, upto, after))
+            with closing(found) as rows:
+                yield from follow(rows, after, upto, removed)
+            return
+        # Gaps are looked for as far as the search has come: most end before the newest blocks.
+        indexed = self.settled()
+        if after < indexed:
+            last = min(upto, indexed)
+            gap = find_gap(connection, after, last, removed, indexed=True)
+            found = self._indexed(selection.lookups, after, last, removed, read, descending=False)
+            with closing(found) as rows:
+                yield from stop_at(gap, rows, removed, descending=False)
+        after = max(after, indexed)
+        if after < upto:
+            gap = find_gap(connection, after, upto, removed, indexed=False)
+            where, parameters = condition(selection.lookups)
+            found = read(connection, _BEHIND.format(where), (after + 1, upto, after, *parameters))
+            with closing(found) as rows:
+                yield from stop_at(gap, rows, removed, descending=False)
 
     def descend(self, upto: int, selection: Selection | None) -> Generator[Row, None, None]:
         yield from self._down(upto, selection, read_rows)
@@ -191,12 +200,7 @@ class BlockReader(BlockStore):
         removed = removed_upto(self._connection)
         place = upto
         try:
-            with closing(self._descend(upto, selection, removed, read)) as found:
-                if selection is None or selection.lookups is None:
-                    rows = follow_down(found, removed)
-                else:
-                    gap = find_gap(self._connection, 0, upto, removed, descending=True)
-                    rows = stop_at(gap, found, removed, descending=True)
+            with closing(self._descend(upto, selection, removed, read)) as rows:
                 for row in rows:
                     yield row
                     place = row.head.first - 1
@@ -206,17 +210,24 @@ class BlockReader(BlockStore):
     def _descend(
         self, upto: int, selection: Selection | None, removed: int, read: _Read[R]
     ) -> Generator[R, None, None]:
-        lookups = None if selection is None else selection.lookups
-        indexed = 0 if lookups is None else self.settled()
-        where, parameters = condition(lookups)
-        yield from read(
-            self._connection,
-            f"WHERE first <= ? AND first > ? AND {where} ORDER BY first DESC",
-            (upto, indexed, *parameters),
-        )
-        if lookups is not None:
-            last = min(upto, indexed)
-            yield from self._indexed(lookups, 0, last, removed, read, descending=True)
+        connection = self._connection
+        if selection is None or selection.lookups is None:
+            with closing(read(connection, _BEFORE.format("TRUE"), (upto, 0))) as rows:
+                yield from follow_down(rows, removed)
+            return
+        indexed = self.settled()
+        if indexed < upto:
+            gap = find_gap(connection, indexed, upto, removed, indexed=False, descending=True)
+            where, parameters = condition(selection.lookups)
+            found = read(connection, _BEFORE.format(where), (upto, indexed, *parameters))
+            with closing(found) as rows:
+                yield from stop_at(gap, rows, removed, descending=True)
+        last = min(upto, indexed)
+        gap = find_gap(connection, 0, last, removed, indexed=True, descending=True)
+        with closing(
+            self._indexed(selection.lookups, 0, last, removed, read, descending=True)
+        ) as rows:
+            yield from stop_at(gap, rows, removed, descending=True)
 
     def _indexed(
         self,
@@ -227,16 +238,18 @@ class BlockReader(BlockStore):
         read: _Read[R],
         *,
         descending: bool,
-    ) -> Iterator[R]:
+    ) -> Generator[R, None, None]:
         """Blocks found through the directory. It may list some that were removed since."""
         which = "WHERE first IN (SELECT value FROM json_each(?)) ORDER BY first"
         if descending:
             which += " DESC"
         for firsts in find(self._connection, lookups, after, upto, descending=descending):
             listed = iter(firsts)
-            for row in read(self._connection, which, (msgspec.json.encode(firsts).decode(),)):
-                _check_listed(takewhile(row.head.first.__ne__, listed), removed)
-                yield row
+            keys = msgspec.json.encode(firsts).decode()
+            with closing(read(self._connection, which, (keys,))) as rows:
+                for row in rows:
+                    _check_listed(takewhile(row.head.first.__ne__, listed), removed)
+                    yield row
             _check_listed(listed, removed)
 
     def heads(self, after: int, limit: int) -> Sequence[Head]:

@@ -18,7 +18,6 @@ from mist.errors import HistoryDamaged
 from mist.history.continuity import Gap, is_sound
 from mist.history.record import MAX_ID
 from mist.history.sqlite.rows import checked, fetch, read_heads
-from mist.history.sqlite.search import settled
 from mist.sqlite import transaction
 
 __all__ = ["begin_continuity", "find_gap", "note_skipped", "removed_upto"]
@@ -84,25 +83,30 @@ def _is_recorded(connection: sqlite3.Connection) -> bool:
 
 
 def find_gap(
-    connection: sqlite3.Connection, after: int, upto: int, removed: int, *, descending: bool = False
+    connection: sqlite3.Connection,
+    after: int,
+    upto: int,
+    removed: int,
+    *,
+    indexed: bool,
+    descending: bool = False,
 ) -> Gap | None:
     """The first gap in `(after, upto]`; from above, where ids up to `upto` may not be given yet.
 
-    O(blocks / 64), and O(blocks) of those that are not in the directory yet.
+    O(blocks / 64) of those in the directory, O(blocks) of those behind it.
 
     Args:
         removed: see `removed_upto`.
+        indexed: whether these ids are all in the directory, or else behind it.
 
     Raises:
         HistoryDamaged: what there is can't be listed.
     """
-    indexed = settled(connection)
-    spans: list[_Span] = []
-    if after < indexed:
-        spans += _segments(connection, after, min(upto, indexed))
-    if indexed < upto:
-        heads = read_heads(connection, _BLOCKS, (max(after, indexed) + 1, upto))
-        spans += [(head.first, head.last) for head in heads if is_sound(head, removed)]
+    if indexed:
+        spans = _segments(connection, after, upto)
+    else:
+        heads = read_heads(connection, _BLOCKS, (after + 1, upto))
+        spans = [(head.first, head.last) for head in heads if is_sound(head, removed)]
     gaps = list(_between(spans, after, removed))
     if descending:
         return gaps[-1] if gaps else None
