@@ -33,8 +33,8 @@ from mist.message import PUBLISH, Envelope, Limits, TagSet, parse_tags
 from mist.protocols.topics import TopicProtocol
 from mist.protocols.topics.commands import check_field
 from mist.protocols.topics.forms import APPLICATION, HEADERS, MESSAGE_ID, USER
-from mist.sessions.dispatch import CommandSession
 from mist.sessions.hub import Hub
+from mist.sessions.receiving import CommandSession
 from mist.sessions.session_table import ConnectedSession
 
 __all__ = ["OPERATIONS", "routes"]

@@ -1,6 +1,7 @@
 """Sessions: one connected peer each, and what all of them share.
 
 session           a peer: its grant, subscriptions, outbox and end
+receiving         what arrives of a peer, handled in order and in turns
 dispatch          command dispatch: what each command does, and who may send it
 publishing        a session with a dialect: publishes and replies
 subscriptions     what one session is subscribed to, counted and bounded

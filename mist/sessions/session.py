@@ -1,6 +1,6 @@
 """One connected peer's session: it subscribes, with recovery or without, and reads the history.
 
-Peers that send commands have a `mist.sessions.dispatch.CommandSession`, which is a session and
+Peers that send commands have a `mist.sessions.receiving.CommandSession`, which is a session and
 handles them.
 """
 

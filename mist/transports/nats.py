@@ -17,8 +17,8 @@ from mist.protocols.subjects import SubjectProtocol
 from mist.protocols.subjects.info import ServerInfo
 from mist.sessions.authenticating import Credential
 from mist.sessions.close_reason import DISCONNECTED, TOKEN_EXPIRED, CloseReason
-from mist.sessions.dispatch import CommandSession
 from mist.sessions.hub import Hub
+from mist.sessions.receiving import CommandSession
 from mist.transports.connection import Connection
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.streams import ready_stream, send

@@ -19,8 +19,8 @@ from mist.sessions.close_reason import (
     TOKEN_REVOKED,
     CloseReason,
 )
-from mist.sessions.dispatch import CommandSession
 from mist.sessions.hub import Hub
+from mist.sessions.receiving import CommandSession
 from mist.transports.connection import Connection
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.dialects import Protocols, Undecided, line_or_json

@@ -29,8 +29,8 @@ from mist.protocols.topics import TopicProtocol
 from mist.protocols.topics.forms import TopicForm
 from mist.sessions.authenticating import Credential
 from mist.sessions.close_reason import DISCONNECTED, CloseReason
-from mist.sessions.dispatch import CommandSession
 from mist.sessions.hub import Hub
+from mist.sessions.receiving import CommandSession
 from mist.transports import handshake
 from mist.transports.connection import Connection
 from mist.transports.connection_limiter import ConnectionLimiter, Ticket

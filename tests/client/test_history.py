@@ -29,7 +29,7 @@ from mist.errors import InvalidPosition, InvalidTag
 from mist.errors import RegistryUnavailable as NoRegistry
 from mist.history import Policy
 from mist.server import Server
-from mist.sessions.dispatch import CommandSession
+from mist.sessions.receiving import CommandSession
 from tests.client.loops import connect, trio_only
 from tests.client.test_client import Proxy, States
 from tests.servers import running

@@ -14,7 +14,7 @@ from mist.engine.tokens import open_shared_store
 from mist.errors import HistoryUnavailable
 from mist.history import Durability
 from mist.sessions.close_reason import TOKEN_EXPIRED
-from mist.sessions.dispatch import CommandSession
+from mist.sessions.receiving import CommandSession
 from mist.terms import Terms
 from tests.auth.shared_stores import FlakyStore
 from tests.engine.nodes import Server, Start

@@ -17,7 +17,7 @@ from mist.protocols.subjects.forms import subject_form
 from mist.protocols.topics import TopicProtocol
 from mist.protocols.topics.forms import TopicForm
 from mist.server import Server
-from mist.sessions.dispatch import CommandSession
+from mist.sessions.receiving import CommandSession
 from tests.http.client import connect, request, told_before_the_body
 from tests.servers import listeners, running
 

@@ -18,7 +18,7 @@ from mist.history import MAX_GROUP
 from mist.http import publications
 from mist.protocols.line import LineProtocol
 from mist.server import Server
-from mist.sessions.dispatch import CommandSession
+from mist.sessions.receiving import CommandSession
 from mist.turns import Account
 from tests.http.client import Response, connect, request, told_before_the_body
 from tests.http.damage import LARGE, damage, keeping

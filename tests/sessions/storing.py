@@ -12,10 +12,10 @@ from mist.errors import HistoryUnavailable
 from mist.history import Bulk, History, Publication
 from mist.history.commits import make_blocks
 from mist.protocols.line import LineProtocol
-from mist.sessions.dispatch import CommandSession
 from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.hub import Hub
 from mist.sessions.node_sequencer import NodeSequencer
+from mist.sessions.receiving import CommandSession
 from mist.sessions.sequencer import Sequencer
 from tests.history.messages import run
 

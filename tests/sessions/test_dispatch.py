@@ -83,9 +83,9 @@ from mist.replies import (
     TokenShown,
 )
 from mist.sessions.authenticating import Credential
-from mist.sessions.dispatch import CommandSession
 from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.hub import Hub, HubLimits
+from mist.sessions.receiving import CommandSession
 from mist.sessions.sequencer import Sequencer
 from mist.terms import Terms
 from mist.turns import Account, Turns

@@ -15,9 +15,9 @@ from mist.commands import Auth, Register, SetTerms, Unregister
 from mist.protocols.frames import FrameProtocol
 from mist.sessions.authenticating import Credential
 from mist.sessions.close_reason import TOKEN_EXPIRED, TOKEN_REVOKED
-from mist.sessions.dispatch import CommandSession
 from mist.sessions.expiry import discard_expired_tokens
 from mist.sessions.hub import Hub
+from mist.sessions.receiving import CommandSession
 from mist.terms import Terms
 
 A = frozenset("a")

@@ -17,9 +17,9 @@ from mist.history.opening import open_history
 from mist.protocols.frames import FrameProtocol
 from mist.protocols.line import LineProtocol
 from mist.sessions.authenticating import Credential
-from mist.sessions.dispatch import CommandSession
 from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.hub import Hub, HubLimits
+from mist.sessions.receiving import CommandSession
 from mist.turns import Turns
 from tests.sessions.storing import sequence
 

@@ -22,9 +22,9 @@ from mist.protocols.line.forms import PLAIN
 from mist.protocols.topics.forms import TopicForm
 from mist.replies import Behind, CaughtUp, Reply
 from mist.sessions.close_reason import DISCONNECTED, INTERNAL_ERROR
-from mist.sessions.dispatch import CommandSession
 from mist.sessions.hub import Hub
 from mist.sessions.page_turns import Replay
+from mist.sessions.receiving import CommandSession
 from mist.sessions.recovery import Recovery
 from mist.turns import Account, Turns
 from mist.wire import Entry

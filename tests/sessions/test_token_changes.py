@@ -15,9 +15,9 @@ from mist.protocols.line import LineProtocol
 from mist.protocols.line.forms import PLAIN
 from mist.replies import Revoked
 from mist.sessions.close_reason import INTERNAL_ERROR, TOKEN_REVOKED
-from mist.sessions.dispatch import CommandSession
 from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.hub import Hub
+from mist.sessions.receiving import CommandSession
 from mist.sessions.session import Session
 from mist.sessions.token_changes import TokenChanges
 from tests.sessions.test_hub import browser

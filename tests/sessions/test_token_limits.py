@@ -16,8 +16,8 @@ from mist.errors import InvalidAudience
 from mist.protocols.json import JsonProtocol
 from mist.sessions import token_limits
 from mist.sessions.authenticating import Credential
-from mist.sessions.dispatch import CommandSession
 from mist.sessions.hub import Hub
+from mist.sessions.receiving import CommandSession
 
 TAGS = frozenset({"a", ">a"})
 PUBLISH = b'{"command":"publish","tags":["a"],"data":"x"}\n'

@@ -16,7 +16,7 @@ from mist.errors import HistoryUnavailable, RegistryUnavailable
 from mist.history import Policy
 from mist.server import Server
 from mist.sessions.connection_details import end_connection
-from mist.sessions.dispatch import CommandSession
+from mist.sessions.receiving import CommandSession
 from tests.servers import port_of, running
 from tests.static.pages import ClientPage, Proxy
 from tests.waiting import until
