@@ -8,6 +8,7 @@ interest              whether anybody asks for any of many messages, by hashes o
 validation            checking a batch's tag lists before anything is stored
 fanout                delivering a batch to its recipients
 outbox, backlog       one peer's bounded send queue; what a slow consumer costs, and whom
+pausing               what an outbox owes while deliveries come from the history
 named_subscriptions   subscriptions with a name of their own; queue groups
 attribute_index       finding recipients by user, group, site or client: targeted delivery
 observer              the contract of who wants to know what became of each message

@@ -22,56 +22,31 @@ object for a wire form, however many get it.
 Every message that comes here is accounted for. It is *delivered* once it was wholly handed to the
 kernel, *dropped* where it is refused for good, and *gone* where the session ended first: what was
 still queued or held then, what was only written in part, and what was left to the history to be
-replayed. A message left to the history while deliveries are paused is *owed* until then.
+replayed; see `pausing`.
 
 An outbox knows no socket and no task.
 """
 
 from collections.abc import Callable, Iterable, MutableSequence, Sequence
-from enum import Enum
 from itertools import repeat
 from typing import Final
 
 import attrs
 
 from mist.attributes import NO_ATTRIBUTES
-from mist.broker.backlog import BURST, Backlog, Written
+from mist.broker.backlog import BURST, Written
+from mist.broker.outbox_limits import OutboxLimits, SlowConsumer
+from mist.broker.pausing import PausableBacklog
 from mist.broker.queued import Queued
 from mist.wire import WireForm
 
-__all__ = ["BURST", "ONES", "RESERVE", "Outbox", "OutboxLimits", "OutboxStatistics", "SlowConsumer"]
+__all__ = ["BURST", "ONES", "RESERVE", "Outbox", "OutboxStatistics"]
 
 RESERVE: Final = 65_536  # bytes that replies may use beyond the bound
 ONES: Final = repeat(1)
 
 _PINNED: Final = Queued(0)  # behind which everything is pinned
 _PINNED.accounts = ()
-
-
-class SlowConsumer(Enum):
-    """What happens to a peer whose outbox is full.
-
-    DROP: the newest message is dropped and counted; the session lives on.
-    DISCONNECT: the session ends, so that the peer learns that it missed something.
-    """
-
-    DROP = "drop"
-    DISCONNECT = "disconnect"
-
-
-@attrs.frozen
-class OutboxLimits:
-    """Bounds of one outbox.
-
-    Attributes:
-        bytes: queued bytes of deliveries.
-        messages: queued messages.
-        slow_consumer: the policy when either is reached.
-    """
-
-    bytes: int = 8 * 1024 * 1024
-    messages: int = 100_000
-    slow_consumer: SlowConsumer = SlowConsumer.DROP
 
 
 @attrs.frozen
@@ -101,7 +76,7 @@ def _nothing(*about: object) -> None:
     pass
 
 
-class Outbox(Backlog):
+class Outbox(PausableBacklog):
     """The queue of one peer.
 
     Args:
@@ -124,30 +99,20 @@ class Outbox(Backlog):
             id of the last message before it: deliveries are then paused, and what is missing
             is to be replayed from the history by who set this.
         on_room: where set, called also when nothing more will be written.
-        owed: messages left to the history, and not replayed yet.
-        gone: messages that were not delivered before the session ended.
     """
 
     __slots__ = (
-        "_held",
-        "_held_size",
         "_left",
-        "_limits",
         "_new_drops",
         "_on_dropping",
         "_on_overrun",
-        "_settled_gone",
-        "_spent",
-        "_surplus",
         "attributes",
         "dropped_full",
         "dropped_unframable",
         "echo",
         "flush",
         "form",
-        "gone",
         "on_behind",
-        "owed",
         "owner",
     )
 
@@ -161,7 +126,7 @@ class Outbox(Backlog):
         on_overrun: Callable[[str], None] = _nothing,
         written: Written | None = None,
     ) -> None:
-        super().__init__(limits.bytes, limits.messages, ready, written)
+        super().__init__(limits, ready, written)
         self.form = form
         self.owner = ""
         self.attributes = NO_ATTRIBUTES
@@ -169,39 +134,16 @@ class Outbox(Backlog):
         self.flush: Callable[[], None] = _nothing
         self.dropped_full = 0
         self.dropped_unframable = 0
-        self.owed = 0
-        self.gone = 0
-        self._settled_gone = 0
         self._left: list[Queued] = []
-        self._surplus = 0  # replayed without being owed
-        self._limits = limits
         self._on_dropping = on_dropping
         self._on_overrun = on_overrun
         self._new_drops = False
-        self._spent = False  # whether deliveries have ended for good
-        self._held: list[tuple[bytes, int, Callable[[], None]]] | None = None  # see `hold`
-        self._held_size = 0  # bytes
         self.on_behind: Callable[[int], None] | None = None
 
     @property
     def outbox(self) -> "Outbox":
         """Itself; of a `NamedSubscription`, that of its session."""
         return self
-
-    @property
-    def muted(self) -> bool:
-        """Whether no deliveries are taken: they ended by `mute` or `close`, or are paused."""
-        return self._max_messages < 0
-
-    @property
-    def ended(self) -> bool:
-        """Whether no deliveries are taken ever again."""
-        return self._spent
-
-    @property
-    def paused(self) -> bool:
-        """Whether deliveries come from the history for now; see `pause`."""
-        return self._max_messages < 0 and not self._spent
 
     @property
     def closed(self) -> bool:
@@ -242,118 +184,6 @@ class Outbox(Backlog):
                 break
         return taken
 
-    def pause(self) -> None:
-        """Take no deliveries for now: they will be replayed from the history (`replay`)."""
-        self._max_messages = -1
-        self.let_go()
-
-    def hold(self) -> None:
-        """While deliveries are paused, keep those that come from now on, until `resume_live`."""
-        self.let_go()
-        self._held = []
-        self._held_size = 0
-
-    @property
-    def holding(self) -> bool:
-        """Whether all deliveries since `hold` are here, so that none need be replayed."""
-        return self._held is not None
-
-    @property
-    def waiting(self) -> int:
-        """Messages that are neither delivered nor dropped yet: queued, held or owed."""
-        held = 0 if self._held is None else sum([count for _, count, _ in self._held])
-        return self.queued + held + self.owed
-
-    def let_go(self) -> None:
-        """Forget what was held: it is owed, and will be replayed where it is still wanted."""
-        held, self._held = self._held, None
-        for _, count, _ in held or ():
-            self.owed += count
-
-    def defer(self, count: int) -> None:
-        """Account for messages that are not queued, since deliveries are paused or have ended."""
-        if self._spent:
-            self.gone += count
-        else:
-            self.owed += count
-
-    def keep(self, wire: bytes, count: int, on_resumed: Callable[[], None] = _nothing) -> bool:
-        """Deal with a delivery that `put` refused because deliveries are paused.
-
-        Args:
-            on_resumed: called if it is held and queued at last.
-
-        Returns:
-            False where they aren't, and the outbox is merely full.
-        """
-        if self._max_messages >= 0:
-            return False
-        if self._held is None:
-            self.defer(count)
-            return True
-        self._held.append((wire, count, on_resumed))
-        self._held_size += len(wire)
-        if self._held_size > self._limits.bytes // 4:
-            self.let_go()
-        return True
-
-    def resume_live(self) -> None:
-        """Take deliveries again, first of all those held; unless they have ended meanwhile."""
-        if self._spent:
-            return
-        self._max_messages = self._limits.messages
-        held, self._held = self._held, None
-        for wire, count, on_resumed in held or ():
-            self.replay(wire, count)
-            on_resumed()
-        self._write_off()
-
-    def replay(self, wire: bytes, count: int) -> None:
-        """Queue messages from the history, however much is queued; mind `has_room_to_replay`."""
-        if count and not self._spent:
-            self.append(wire, count)
-
-    def note_replayed(self, count: int, *, owed: bool) -> None:
-        """Account for messages from the history that are queued, or can't be written.
-
-        Args:
-            owed: whether they were published while deliveries were paused, and deferred then.
-        """
-        if owed:
-            self.owed -= count
-        else:
-            self._surplus += count
-
-    def _write_off(self) -> None:
-        """Nothing that is owed will be replayed any more: a subscription ended meanwhile, the
-        history was trimmed, or the session has ended."""
-        if self.owed > 0:
-            self.gone += self.owed
-        else:
-            self._surplus -= self.owed
-        self.owed = 0
-
-    def settle(self) -> tuple[int, int]:
-        """Messages that are gone, and that were replayed without being owed, since the last call.
-
-        For the broker's totals; see `Broker.settle`.
-        """
-        gone, surplus = self.gone - self._settled_gone, self._surplus
-        self._settled_gone, self._surplus = self.gone, 0
-        return gone, surplus
-
-    @property
-    def replay_bytes(self) -> int:
-        """Bytes to replay at a time, at most: so much that replies fit in beside it."""
-        return self._limits.bytes // 4 + 1
-
-    @property
-    def has_room_to_replay(self) -> bool:
-        """Whether at most a quarter of the bound is queued. Room is left for live deliveries."""
-        return self._spent or (
-            4 * self.size <= self._max_bytes and 4 * self.queued <= self._limits.messages
-        )
-
     def reply(self, wire: bytes) -> None:
         """Queue an answer behind everything queued before it. Never dropped."""
         if self.closed or not wire:
@@ -366,15 +196,6 @@ class Outbox(Backlog):
     def has_room_for_reply(self, size: int) -> bool:
         """Whether a reply of `size` bytes fits; ask before building a large one."""
         return self.size + size <= self._max_bytes + RESERVE
-
-    def mute(self) -> None:
-        """Take no more deliveries: those to come are gone, as is what is owed. Replies pass."""
-        self._max_messages = -1
-        self.let_go()
-        self._spent = True
-        self._write_off()
-        if self.on_room is not None:
-            self.on_room()
 
     def withdraw(self) -> None:
         """Forget what is queued and not begun to be written: the peer may have it no longer."""

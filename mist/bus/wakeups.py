@@ -6,7 +6,8 @@ from typing import Final
 import trio
 
 from mist.broker.backlog import Written
-from mist.broker.outbox import Outbox, OutboxLimits
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits
 from mist.change import Change
 from mist.message import Envelope
 from mist.wire import Entry, WireForm

@@ -1,6 +1,6 @@
 """A server's limits, as its settings say them."""
 
-from mist.broker.outbox import OutboxLimits, SlowConsumer
+from mist.broker.outbox_limits import OutboxLimits, SlowConsumer
 from mist.config import Config
 from mist.sessions.hub import HubLimits
 

@@ -27,7 +27,8 @@ from mist.auth.revocations import is_revoked
 from mist.broker.backlog import Written
 from mist.broker.broker import Broker, BrokerStatistics
 from mist.broker.meters import Meters
-from mist.broker.outbox import Outbox, OutboxLimits
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits
 from mist.change import Change
 from mist.history.idempotency import KeysInMemory
 from mist.message import Limits
@@ -67,7 +68,7 @@ _LAG_STEP: Final = 0.25
 
 @attrs.frozen
 class HubLimits:
-    """What sessions may do; see also `mist.message.Limits` and `mist.broker.outbox.OutboxLimits`.
+    """What sessions may do; see also `mist.message.Limits` and `mist.broker.outbox_limits`.
 
     Attributes:
         subscriptions: of a session without a token (a service on TCP).

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from mist.addresses import EVERYTHING
 from mist.archive.matching import carrying, matching
 from mist.broker.broker import Broker
-from mist.broker.outbox import Outbox, OutboxLimits
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits
 from mist.history import Selection
 from mist.message import TagSet, format_tags
 from mist.protocols.line.forms import PLAIN

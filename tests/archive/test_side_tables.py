@@ -16,7 +16,8 @@ from mist.archive.table import Archive
 from mist.auth.local import LocalRegistry
 from mist.auth.memory import MemoryStore
 from mist.broker.broker import Broker
-from mist.broker.outbox import Outbox, OutboxLimits
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits
 from mist.broker.usage import UsageAccounting
 from mist.commands import AddTags, Register, Unregister
 from mist.protocols.line.forms import PLAIN

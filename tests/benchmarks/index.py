@@ -45,7 +45,8 @@ from mist.bench.match import (
     timed_match,
 )
 from mist.broker.broker import Group
-from mist.broker.outbox import Outbox, OutboxLimits
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits
 from mist.index import Index, Memo
 from mist.message import format_tags
 from mist.protocols.line.forms import PLAIN

@@ -10,7 +10,8 @@ import tracemalloc
 
 from mist.attributes import Attributes
 from mist.broker.broker import Broker
-from mist.broker.outbox import Outbox, OutboxLimits
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits
 from mist.broker.presence import Presence, PresenceTags
 from mist.protocols.line.forms import PLAIN
 

@@ -16,7 +16,8 @@ from mist.auth.memory import MemoryStore
 from mist.broker.attribute_index import AttributeIndex, reaches
 from mist.broker.broker import Broker
 from mist.broker.named_subscriptions import NamedSubscription
-from mist.broker.outbox import Outbox, OutboxLimits
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits
 from mist.broker.usage import UsageAccounting
 from mist.errors import NotSubscribed, TooManySubscriptions
 from mist.message import ASK, Envelope, TagSet, parse_tag_list

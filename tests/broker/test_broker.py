@@ -13,7 +13,8 @@ from mist.addresses import EVERYTHING
 from mist.broker.broker import Broker, Group
 from mist.broker.meters import Meters
 from mist.broker.named_subscriptions import NamedSubscription
-from mist.broker.outbox import Outbox, OutboxLimits
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits
 from mist.errors import CommandError, EmptyTag, InvalidTag
 from mist.message import Limits
 from mist.protocols.frames import JSON_FRAMES

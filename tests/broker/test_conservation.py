@@ -15,7 +15,8 @@ from mist.audience import Audience
 from mist.broker.broker import Broker
 from mist.broker.groups import Group
 from mist.broker.named_subscriptions import NamedSubscription
-from mist.broker.outbox import Outbox, OutboxLimits, SlowConsumer
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits, SlowConsumer
 from mist.broker.usage import UsageAccounting
 from mist.http.event_chunks import ChunkedEventForm
 from mist.message import Envelope, TagSet

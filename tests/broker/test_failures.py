@@ -8,7 +8,8 @@ import pytest
 from mist.broker.broker import Broker
 from mist.broker.failures import Failures
 from mist.broker.named_subscriptions import NamedSubscription
-from mist.broker.outbox import Outbox, OutboxLimits
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits
 from mist.broker.usage import UsageAccounting
 from mist.message import Envelope
 from mist.protocols.line.forms import PLAIN

@@ -9,7 +9,8 @@ from mist.broker.groups import Group
 from mist.broker.matches import Match, Matched, Recipients
 from mist.broker.named_subscriptions import NamedSubscription
 from mist.broker.observer import DeliveryObserver, Receiver, Replayed
-from mist.broker.outbox import Outbox, OutboxLimits
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits
 from mist.broker.queued import Queued
 from mist.protocols.line.forms import PLAIN
 from mist.wire import Batch, Run, TagList, record

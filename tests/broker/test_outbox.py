@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from mist.broker.backlog import Written
-from mist.broker.outbox import BURST, RESERVE, Outbox, OutboxLimits, SlowConsumer
+from mist.broker.outbox import BURST, RESERVE, Outbox
+from mist.broker.outbox_limits import OutboxLimits, SlowConsumer
 from mist.protocols.line.forms import PLAIN
 
 

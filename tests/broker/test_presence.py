@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from mist.attributes import Attributes
 from mist.broker.broker import Broker
 from mist.broker.named_subscriptions import NamedSubscription
-from mist.broker.outbox import Outbox, OutboxLimits
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits
 from mist.broker.presence import MOST_LISTED, NOBODY, Identity, Presence, PresenceTags, Seen
 from mist.broker.presence_view import LINGER, RELISTED, PresenceView
 from mist.message import TagSet

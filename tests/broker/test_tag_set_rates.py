@@ -6,7 +6,8 @@ import pytest
 
 from mist.broker.broker import Broker
 from mist.broker.meters import Meters
-from mist.broker.outbox import Outbox, OutboxLimits
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits
 from mist.protocols.line.forms import PLAIN
 from mist.wire import Batch, record
 

@@ -16,7 +16,8 @@ from mist.attributes import Attributes
 from mist.audience import Audience
 from mist.broker.broker import Broker, Group
 from mist.broker.named_subscriptions import NamedSubscription
-from mist.broker.outbox import Outbox, OutboxLimits, SlowConsumer
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits, SlowConsumer
 from mist.broker.usage import Changed, Delivered, UsageAccounting
 from mist.broker.usage_logs import UsageLog
 from mist.message import Envelope, TagSet, format_tags

@@ -7,7 +7,8 @@ import trio
 import trio.testing
 
 from mist.broker.broker import Broker
-from mist.broker.outbox import Outbox, OutboxLimits
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits
 from mist.bus.wakeups import WAKEUPS, WakeupOutbox
 from mist.wire import Batch
 

@@ -8,7 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from mist.broker.outbox import Outbox, OutboxLimits
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits
 from mist.config import Listen
 from mist.http import HttpTransport
 from mist.http.answers import write

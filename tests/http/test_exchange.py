@@ -9,7 +9,8 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from mist.broker.outbox import Outbox, OutboxLimits
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits
 from mist.config import Listen
 from mist.http import HttpTransport
 from mist.http.exchange import Disconnected, HandedOver, HandsOver

@@ -6,7 +6,8 @@ from urllib.parse import quote
 import pytest
 import trio
 
-from mist.broker.outbox import Outbox, OutboxLimits
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits
 from mist.commands import Register
 from mist.protocols.line.forms import PLAIN
 from mist.sessions.session import Session

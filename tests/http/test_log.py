@@ -9,7 +9,8 @@ from mist.archive.matching import matching
 from mist.archive.schema import MESSAGES
 from mist.archive.segments import read_segment
 from mist.attributes import Attributes
-from mist.broker.outbox import Outbox, OutboxLimits
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits
 from mist.commands import Register, RemoveTags, SetAttributes, Unregister
 from mist.history import Erasure, Policy
 from mist.history.retention import Rule

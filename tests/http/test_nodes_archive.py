@@ -15,7 +15,8 @@ import trio
 from mist.archive import Archive
 from mist.archive.segments import read_segment
 from mist.archive.sharing import SharedSealer
-from mist.broker.outbox import Outbox, OutboxLimits
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits
 from mist.commands import Register
 from mist.protocols.line.forms import PLAIN
 from mist.server import Server

@@ -5,6 +5,8 @@ import math
 import pytest
 import trio
 
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits
 from mist.errors import HistoryUnavailable
 from mist.http.session_aggregates import SessionAggregator
 from mist.protocols.line.forms import PLAIN
@@ -199,8 +201,6 @@ class Peer:
     """Stands in for a session: what the aggregates look at."""
 
     def __init__(self, hub, name):
-        from mist.broker.outbox import Outbox, OutboxLimits
-
         self.name, self.transport, self.peer = name, "tcp", "127.0.0.1"
         self.record, self.subscriptions, self.named_subscriptions = None, (), ()
         self.since, self.ended = 1_700_000_000.0, None

@@ -8,7 +8,8 @@ import trio
 import trio.testing
 
 from mist.broker.broker import Broker
-from mist.broker.outbox import BURST, Outbox, OutboxLimits
+from mist.broker.outbox import BURST, Outbox
+from mist.broker.outbox_limits import OutboxLimits
 from mist.protocols.line.forms import PLAIN
 from mist.sessions.flush_scheduler import READ_ALONE, READ_SHARED, FlushScheduler
 from mist.turns import Account, Turns

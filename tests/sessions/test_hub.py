@@ -10,7 +10,7 @@ from mist.auth.opening import open_registry
 from mist.auth.record import Record
 from mist.broker.found_groups import FoundGroups
 from mist.broker.groups import Group
-from mist.broker.outbox import OutboxLimits
+from mist.broker.outbox_limits import OutboxLimits
 from mist.commands import AddTags, Auth, Register, RemoveTags, Subscribe, Unregister
 from mist.errors import EmptyTag, InvalidTag
 from mist.history.opening import open_history

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from mist.broker.broker import Broker
-from mist.broker.outbox import Outbox, OutboxLimits
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits
 from mist.commands import ListSubscriptions, ListTags
 from mist.message import Limits
 from mist.protocols import Protocol

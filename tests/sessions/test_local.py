@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mist.auth.opening import open_registry
-from mist.broker.outbox import OutboxLimits
+from mist.broker.outbox_limits import OutboxLimits
 from mist.errors import InvalidTag
 from mist.history.opening import open_history
 from mist.message import Message

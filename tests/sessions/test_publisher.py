@@ -4,7 +4,8 @@ import pytest
 import trio
 import trio.testing
 
-from mist.broker.outbox import Outbox, OutboxLimits
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits
 from mist.errors import HistoryUnavailable
 from mist.history import History
 from mist.protocols.line.forms import PLAIN

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from mist.auth.opening import open_registry
-from mist.broker.outbox import OutboxLimits
+from mist.broker.outbox_limits import OutboxLimits
 from mist.commands import Register, RemoveTags, Since
 from mist.errors import HistoryUnavailable
 from mist.history import History, Page, Policy, Publication, Selection, shared_pages

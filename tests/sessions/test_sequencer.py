@@ -8,7 +8,8 @@ import trio
 import trio.testing
 
 from mist.auth.opening import open_registry
-from mist.broker.outbox import Outbox, OutboxLimits
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits
 from mist.broker.validation import Accepted
 from mist.errors import EmptyTag, HistoryOff, HistoryUnavailable
 from mist.history import Bulk, History, Key, Mark

@@ -8,7 +8,8 @@ import trio
 import trio.testing
 from trio.testing import open_stream_to_socket_listener
 
-from mist.broker.outbox import Outbox, OutboxLimits
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits
 from mist.protocols.line.forms import PLAIN
 from mist.transports.connection import Connection
 

@@ -11,7 +11,8 @@ import trio
 from mist.archive import Archive
 from mist.attributes import NO_ATTRIBUTES, Attributes
 from mist.audience import Audience
-from mist.broker.outbox import Outbox, OutboxLimits
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits
 from mist.client import connect
 from mist.message import ASK, parse_tags
 from mist.pipeline.jobs import match

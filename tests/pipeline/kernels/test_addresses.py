@@ -10,7 +10,8 @@ from mist.archive.visibility import visible_rows
 from mist.attributes import Attributes
 from mist.audience import Audience
 from mist.broker.broker import Broker
-from mist.broker.outbox import Outbox, OutboxLimits
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits
 from mist.history import Publication, Selection
 from mist.history.opening import open_history
 from mist.history.visibility import visible_to
