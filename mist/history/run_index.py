@@ -92,7 +92,9 @@ class RunIndex:
         return sorted(found)
 
     def fit(self, chosen: Sequence[int], limit: int, max_bytes: int) -> Sequence[int]:
-        """The runs up to the one that reaches a bound."""
+        """The runs up to the one that reaches a bound; the first in any case."""
+        if len(chosen) == 1:
+            return chosen
         body = self._columns
         if limit < self._head.messages:
             reached = accumulate([body.counts[run] for run in chosen])
