@@ -241,11 +241,15 @@ class Sequencer:
                 self._waiting.popleft()
                 await self._store_bulk(following)
             else:
+                await self._gather()
                 await self._store(self._next_group())
                 # Sessions read what has come while it was delivered, and the next one is larger.
                 # While many replay, each pass takes long, and it is large enough without.
                 if self._waiting and not self.pages.crowded:
                     await let_others_run()
+
+    async def _gather(self) -> None:
+        """Let more come to what waits, before it is stored. Here nothing is on its way by then."""
 
     def _stop(self) -> None:
         # First, so that nobody who hears of it submits anew.

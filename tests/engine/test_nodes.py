@@ -231,6 +231,34 @@ async def test_a_publisher_hears_in_its_order_also_where_one_is_refused(start: S
     assert [data for _, _, data in await same(one)] == [b"1", b"3"]
 
 
+@pytest.mark.parametrize(
+    ("gathering", "little", "appended", "records"),
+    [(60.0, 1_000, 1, 2), (0.001, 1_000, 4, 4), (60.0, 10, 4, 4)],
+    ids=["soon", "late", "much in flight"],
+)
+async def test_what_comes_while_a_record_is_on_its_way_is_gathered_for_the_next_one(
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
+    gathering: float,
+    little: int,
+    appended: int,
+    records: int,
+) -> None:
+    monkeypatch.setattr("mist.sessions.node_sequencer._GATHERING", gathering)
+    monkeypatch.setattr("mist.sessions.node_sequencer._LITTLE", little)
+    one = await start()
+    publisher = join(one.hub)
+    one.engine.held = trio.Event()  # what is appended is not back
+    for n in range(4):
+        await publisher.receive(b"publish a %d\n" % n)
+        await trio.testing.wait_all_tasks_blocked(0.02)
+    assert one.engine.appends == appended
+    one.engine.held.set()
+    await publisher.receive(b"ping\n")
+    assert [data for _, _, data in await same(one)] == [b"0", b"1", b"2", b"3"]
+    assert one.engine.appends == records
+
+
 # idempotency
 
 
