@@ -1,6 +1,6 @@
 """The WebSocket listener's sessions: JSON in frames, tokens, browsers; and guble's clients.
 
-The handshake is a request like those of HTTP, read by the same reader and judged by `handshake`.
+The handshake is a request like those of HTTP, read by the same reader and judged by `admission`.
 It arrives at a `ws` listener, or at an `http` listener, which then hands its stream over. From
 there on a WebSocket is served as a TCP connection is: what has come goes to the session, whose
 protocol reads frames, and everything for the peer goes through the session's outbox, the answer
@@ -11,7 +11,6 @@ Closing is bounded: a close frame is queued, nothing after it, and the connectio
 second. That holds for refused handshakes too.
 """
 
-import secrets
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -19,30 +18,26 @@ import attrs
 import trio
 
 from mist.auth import Record
-from mist.auth.credentials import Login
-from mist.engine.errors import EngineUnavailable
-from mist.errors import ClientTaken, InvalidAudience, RegistryUnavailable
 from mist.protocols.frames import FrameProtocol
 from mist.protocols.json.frames import JsonFrameProtocol
 from mist.protocols.rfc6455 import close_frame, ping_frame
 from mist.protocols.topics import TopicProtocol
-from mist.protocols.topics.forms import TopicForm
 from mist.sessions.authenticating import Credential
 from mist.sessions.close_reason import DISCONNECTED, CloseReason
 from mist.sessions.hub import Hub
 from mist.sessions.receiving import CommandSession
 from mist.transports import handshake
+from mist.transports.admission import SWITCHED, Admission, refuse
 from mist.transports.connection import Connection
 from mist.transports.connection_limiter import ConnectionLimiter, Ticket
 from mist.transports.forwarding import BadForwarding, Proxies
-from mist.transports.handshake import PATH, Offer, Origins, Refusal
+from mist.transports.handshake import PATH, Origins, Refusal
 from mist.transports.http1 import BadRequest, RequestHead, RequestReader
 from mist.transports.streams import ready_stream
 from mist.transports.transport import Transport
 
 __all__ = ["PATH", "WebSocketTransport"]
 
-_SWITCHED: Final = 101
 _READ: Final = 16_384  # bytes read of a handshake at a time
 _EXCESS: Final = 64  # handshakes done at a time only to say "too many"
 
@@ -65,18 +60,12 @@ class WebSocketTransport(Transport):
 
     Args:
         hub, limiter, name: see `Transport`.
-        origins: which pages may connect.
+        origins, query_token, bring, redeem, is_local: as for an `Admission`.
         max_header: bytes of a handshake.
-        query_token: whether a token may come in the URL.
-        bring: awaited with a ticket before it is redeemed.
-        redeem: takes a ticket and the request's Origin; the record of its token, or None where
-            it is not good.
         handshake_seconds: for TLS, and again for the WebSocket handshake.
         auth_seconds: for the first frame of a client that brought no token.
         ping_seconds: between pings.
         idle_seconds: of silence after which a peer is taken for dead.
-        is_local: whether the listener can be reached from this machine only. Then guble's
-            services need no token, unless the server has a secret.
         protocol: what understands a session's messages, unless its client asks for another
             by a subprotocol.
         proxies: whose word on whom they ask for counts; None where there are none.
@@ -104,16 +93,19 @@ class WebSocketTransport(Transport):
         super().__init__(hub, limiter, name, handshake_seconds)
         self._protocol = protocol
         self._proxies = proxies
-        self._origins = origins
+        self._admission = Admission(
+            hub,
+            name,
+            origins,
+            query_token=query_token,
+            bring=bring,
+            redeem=redeem,
+            is_local=is_local,
+        )
         self._max_header = max_header
-        self._query_token = query_token
-        self._bring = bring
-        self._redeem = redeem
         self._auth_seconds = auth_seconds
         self._ping_seconds = ping_seconds
         self._idle_seconds = idle_seconds
-        self._is_local = is_local
-        self._topic_form = TopicForm(hub.now)  # one for all, so that each is written once
         self._open: dict[CommandSession, _Pulse] = {}
         self._excess = 0
 
@@ -199,11 +191,11 @@ class WebSocketTransport(Transport):
                     if head is not None:
                         if self._proxies is not None and self._proxies.trust(address):
                             claim, refusal = self._forward(session, head, refusal)
-                        status = await self._answer(session, head, refusal, early=early)
+                        status = await self._admission.answer(session, head, refusal, early=early)
                         head = None  # its headers would be kept as long as the session, 2 KB
                 except BadRequest as error:
-                    status = _refuse(session, Refusal(error.status, 4400, "bad request"))
-                if status == _SWITCHED and session.ended is None:
+                    status = refuse(session, Refusal(error.status, 4400, "bad request"))
+                if status == SWITCHED and session.ended is None:
                     await self._read(session, connection)
                 await hub.turns.leave(session.account)
             session.end(
@@ -247,7 +239,10 @@ class WebSocketTransport(Transport):
 
     async def _read(self, session: CommandSession, connection: Connection) -> None:
         flush_scheduler = self._hub.flush_scheduler
-        pulse = self._open[session]
+        now = trio.current_time()
+        if session.unauthenticated:
+            session.scope.deadline = now + self._auth_seconds
+        pulse = self._open[session] = _Pulse(heard=now, pinged=now)
         rested = False
         while session.ended is None and (
             data := await connection.receive(
@@ -273,143 +268,6 @@ class WebSocketTransport(Transport):
                 return head, reader.buffered > 0
         return None, False
 
-    async def _answer(
-        self,
-        session: CommandSession,
-        head: RequestHead,
-        refusal: Refusal | None,
-        *,
-        early: bool,
-    ) -> int:
-        """Accept or refuse, and queue the answer. From the look at the token on there is no await.
-
-        Args:
-            refusal: why it is refused whatever it says.
-            early: whether anything has arrived behind the head. A client may say nothing more
-                before it is answered (RFC 6455, section 4.1).
-
-        Returns:
-            The answer's status; 101 where frames follow.
-        """
-        asked = handshake.read_handshake(head)
-        if isinstance(asked, Refusal) or early:
-            return _refuse(session, asked if isinstance(asked, Refusal) else handshake.BAD_REQUEST)
-        key, subprotocols = asked
-        offer = handshake.read_offer(
-            head.target.decode("latin-1"),
-            head.headers,
-            subprotocols,
-            query_token=self._query_token,
-            is_credential=self._hub.credentials.accepts,
-        )
-        if offer.subprotocol == handshake.JSON:
-            session.set_protocol(JsonFrameProtocol(self._hub.limits, unauthenticated=True))
-        session.origin = offer.origin
-        if refusal is None and offer.token is not None:
-            try:
-                await self._hub.credentials.prepare(offer.token, self._login(session, offer))
-            except RegistryUnavailable:
-                refusal = handshake.UNAVAILABLE
-        if refusal is None and offer.ticket is not None and self._bring is not None:
-            try:
-                await self._bring(offer.ticket)
-            except EngineUnavailable:
-                refusal = handshake.UNAVAILABLE
-        refusal = refusal or self._judge(session, offer)
-        if refusal is not None and (offer.subprotocol is None or refusal is handshake.NOT_FOUND):
-            return _refuse(session, refusal)
-        if refusal is None and offer.user is not None:
-            session.set_protocol(self._topics(session, offer.user))
-        session.outbox.reply(handshake.welcome_head(key, offer.answered))
-        if refusal is not None:
-            session.end(CloseReason(refusal.code, refusal.reason))
-            return _SWITCHED
-        session.outbox.reply(session.protocol.greeting())
-        session.outbox.flush()
-        now = trio.current_time()
-        if session.unauthenticated:
-            session.scope.deadline = now + self._auth_seconds
-        self._open[session] = _Pulse(heard=now, pinged=now)
-        return _SWITCHED
-
-    def _judge(self, session: CommandSession, offer: Offer) -> Refusal | None:
-        """Look an offer over; a good token is adopted, and its absence put off to a frame."""
-        try:
-            refusal = self._look_over(session, offer)
-        except RegistryUnavailable:
-            return handshake.UNAVAILABLE
-        if refusal is None and offer.client is not None:
-            try:
-                session.set_client_id(offer.client)
-            except ClientTaken:
-                return handshake.CLIENT_TAKEN
-            except InvalidAudience:
-                return handshake.BAD_REQUEST
-        return refusal
-
-    def _look_over(self, session: CommandSession, offer: Offer) -> Refusal | None:
-        if offer.path != PATH and offer.user is None:
-            return handshake.NOT_FOUND
-        if offer.has_body:
-            return handshake.BAD_REQUEST
-        if not self._origins.allow(offer.origin):
-            return handshake.FORBIDDEN_ORIGIN
-        if offer.ambiguous:
-            return handshake.TWO_CREDENTIALS
-        if offer.ticket is not None:
-            record = self._redeem(offer.ticket, offer.origin)
-        elif offer.token is not None:
-            record = self._hub.credentials.find(offer.token, self._login(session, offer))
-        elif offer.subprotocol is not None and offer.user is None:
-            return None
-        elif self._is_service(offer):
-            session.mark_authenticated()
-            self._hub.sessions.attach(session)
-            return None
-        else:
-            return self._unauthorized()
-        if record is None or not record.tags:
-            return self._unauthorized()
-        if offer.user is not None and record.attributes.user not in ("", offer.user):
-            return handshake.FORBIDDEN_USER
-        if self._hub.token_limits.is_full(record, self._hub.sessions.count):
-            return handshake.TOO_MANY
-        session.adopt(record)
-        return None
-
-    def _login(self, session: CommandSession, offer: Offer) -> Login:
-        return Login(self._name, session.peer, offer.origin, offer.client)
-
-    def _is_service(self, offer: Offer) -> bool:
-        """Whether a client without a token may do everything, as over TCP and HTTP.
-
-        Its origin, if it has one, is allowed: that was looked at before.
-        """
-        return (
-            offer.user is not None
-            and self._is_local
-            and offer.is_local
-            and not self._hub.needs_secret
-        )
-
-    def _topics(self, session: CommandSession, user: str) -> TopicProtocol:
-        """What understands a client of guble's, which is given an id where it has none."""
-        if not session.attributes.client:
-            session.set_client_id(secrets.token_hex(10))
-        outbox = session.outbox  # rather than the session, which knows its protocol
-        return TopicProtocol(
-            self._hub.limits,
-            self._topic_form,
-            user=lambda: outbox.attributes.user or user,
-            application=session.attributes.client,
-            clock=self._hub.now,
-            stores=self._hub.sequencer is not None,
-        )
-
-    def _unauthorized(self) -> Refusal:
-        self._hub.note_failed_auth(self._name, "token")
-        return handshake.UNAUTHORIZED
-
 
 def _goodbye(session: CommandSession) -> bytes:
     """What answers the peer's close frame; empty where none came."""
@@ -418,18 +276,11 @@ def _goodbye(session: CommandSession) -> bytes:
     return protocol.close_reply
 
 
-def _refuse(session: CommandSession, refusal: Refusal) -> int:
-    """Queue the answer to a handshake that is refused, and end the session. Its status."""
-    session.outbox.reply(handshake.refusal_head(refusal.status))
-    session.end(CloseReason(refusal.code, refusal.reason))
-    return refusal.status
-
-
 def _say_goodbye(session: CommandSession, goodbye: bytes, status: int) -> None:
     """Queue the last word: a close frame, or a status where the handshake was not answered."""
     ending = session.ended
     assert ending is not None
-    if status == _SWITCHED:
+    if status == SWITCHED:
         if goodbye:
             session.outbox.reply(goodbye)
         elif ending is not DISCONNECTED:
