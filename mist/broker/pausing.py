@@ -1,10 +1,12 @@
 """Pausing deliveries to a peer that has fallen behind, or that replays: the history has what comes.
 
-live      deliveries are queued
-paused    they are left to the history, which is replayed: a message is *owed* until then
-holding   likewise, but those that come now are also kept here; when they follow what was
-          replayed without a gap, they are queued, and none is read again
-ended     none are taken ever again: what is owed, or comes, is *gone*
+    live      deliveries are queued
+    paused    they are left to the history, which is replayed: a message is *owed* until then
+    holding   likewise, but those that come now are also kept here; when they follow what was
+              replayed without a gap, they are queued, and none is read again
+    ended     none are taken ever again: what is owed, or comes, is *gone*
+
+What else becomes of messages is told in `outbox`.
 """
 
 from collections.abc import Callable, MutableSequence
