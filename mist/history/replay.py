@@ -22,9 +22,8 @@ from mist.history.selection import Selection
 __all__ = ["column_page", "find_last", "find_time", "read_page"]
 
 # Read for one page at most, so that no search holds a reader for long, and the first matches are
-# not delayed by a search for the next ones. To begin a page costs as much as to look into five
-# blocks.
-_MAX_BLOCKS: Final = 64
+# not delayed by a search for the next ones.
+_MAX_BLOCKS: Final = 32
 _MAX_BYTES: Final = 2 * 1024 * 1024
 _MAX_HEADS: Final = 1_024
 
