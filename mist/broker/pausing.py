@@ -2,7 +2,7 @@
 
     live      deliveries are queued
     paused    they are left to the history, which is replayed: a message is *owed* until then
-    holding   likewise, but those that come now are also kept here; when they follow what was
+    holding   paused, and those that come now are kept here, too; when they follow what was
               replayed without a gap, they are queued, and none is read again
     ended     none are taken ever again: what is owed, or comes, is *gone*
 

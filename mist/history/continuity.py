@@ -7,9 +7,12 @@ may be missing for one of these reasons, each block holds all ids from its first
 the next one begins right behind it. What doesn't is reported as damage.
 
 Below that id a gap is nothing unusual, and tells nothing.
+
+What checks blocks closes them when it ends, also early: there SQLite may tell of damage, too.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator
+from contextlib import closing
 from typing import Final, TypeVar
 
 import attrs
@@ -69,47 +72,54 @@ def check_gap(after: int, before: int, removed: int) -> None:
         raise HistoryDamaged(first, MISSING, before - 1)
 
 
-def follow(rows: Iterable[R], after: int, upto: int, removed: int) -> Iterator[R]:
+def follow(
+    found: Generator[R, None, None], after: int, upto: int, removed: int
+) -> Generator[R, None, None]:
     """All blocks that have ids in `(after, upto]`, ascending, checked.
 
     Raises:
         HistoryDamaged: before the first that doesn't follow.
     """
-    for row in rows:
-        head = row.head
-        check_gap(after, head.first, removed)
-        _check_head(head, removed)
-        yield row
-        after = head.last
+    with closing(found) as rows:
+        for row in rows:
+            head = row.head
+            check_gap(after, head.first, removed)
+            _check_head(head, removed)
+            yield row
+            after = head.last
     check_gap(after, upto + 1, removed)
 
 
-def follow_down(rows: Iterable[R], removed: int) -> Iterator[R]:
+def follow_down(found: Generator[R, None, None], removed: int) -> Generator[R, None, None]:
     """All blocks up to some id, descending, as `follow`."""
     before: int | None = None
-    for row in rows:
-        head = row.head
-        _check_head(head, removed)
-        if before is not None:
-            check_gap(head.last, before, removed)
-        yield row
-        before = head.first
+    with closing(found) as rows:
+        for row in rows:
+            head = row.head
+            _check_head(head, removed)
+            if before is not None:
+                check_gap(head.last, before, removed)
+            yield row
+            before = head.first
     if before is not None:
         check_gap(0, before, removed)
 
 
-def stop_at(gap: Gap | None, rows: Iterable[R], removed: int, *, descending: bool) -> Iterator[R]:
+def stop_at(
+    gap: Gap | None, found: Generator[R, None, None], removed: int, *, descending: bool
+) -> Generator[R, None, None]:
     """Some of the blocks, up to the first gap among all of them.
 
     Raises:
         HistoryDamaged: before the first block beyond the gap, or at the end where there is one.
     """
-    for row in rows:
-        head = row.head
-        if gap is not None and (head.last < gap.first if descending else head.first > gap.last):
-            break
-        _check_head(head, removed)
-        yield row
+    with closing(found) as rows:
+        for row in rows:
+            head = row.head
+            if gap is not None and (head.last < gap.first if descending else head.first > gap.last):
+                break
+            _check_head(head, removed)
+            yield row
     if gap is not None:
         raise HistoryDamaged(gap.first, MISSING, gap.last)
 

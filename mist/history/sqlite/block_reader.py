@@ -172,8 +172,7 @@ class BlockReader(BlockStore):
         connection = self._connection
         if selection is None or selection.lookups is None:
             found = read(connection, _BEHIND.format("TRUE"), (after + 1, upto, after))
-            with closing(found) as rows:
-                yield from follow(rows, after, upto, removed)
+            yield from follow(found, after, upto, removed)
             return
         # Gaps are looked for as far as the search has come: most end before the newest blocks.
         indexed = self.settled()
@@ -181,15 +180,13 @@ class BlockReader(BlockStore):
             last = min(upto, indexed)
             gap = find_gap(connection, after, last, removed, indexed=True)
             found = self._indexed(selection.lookups, after, last, removed, read, descending=False)
-            with closing(found) as rows:
-                yield from stop_at(gap, rows, removed, descending=False)
+            yield from stop_at(gap, found, removed, descending=False)
         after = max(after, indexed)
         if after < upto:
             gap = find_gap(connection, after, upto, removed, indexed=False)
             where, parameters = condition(selection.lookups)
             found = read(connection, _BEHIND.format(where), (after + 1, upto, after, *parameters))
-            with closing(found) as rows:
-                yield from stop_at(gap, rows, removed, descending=False)
+            yield from stop_at(gap, found, removed, descending=False)
 
     def descend(self, upto: int, selection: Selection | None) -> Generator[Row, None, None]:
         yield from self._down(upto, selection, read_rows)
@@ -212,22 +209,19 @@ class BlockReader(BlockStore):
     ) -> Generator[R, None, None]:
         connection = self._connection
         if selection is None or selection.lookups is None:
-            with closing(read(connection, _BEFORE.format("TRUE"), (upto, 0))) as rows:
-                yield from follow_down(rows, removed)
+            yield from follow_down(read(connection, _BEFORE.format("TRUE"), (upto, 0)), removed)
             return
         indexed = self.settled()
         if indexed < upto:
             gap = find_gap(connection, indexed, upto, removed, indexed=False, descending=True)
             where, parameters = condition(selection.lookups)
             found = read(connection, _BEFORE.format(where), (upto, indexed, *parameters))
-            with closing(found) as rows:
-                yield from stop_at(gap, rows, removed, descending=True)
-        last = min(upto, indexed)
-        gap = find_gap(connection, 0, last, removed, indexed=True, descending=True)
-        with closing(
-            self._indexed(selection.lookups, 0, last, removed, read, descending=True)
-        ) as rows:
-            yield from stop_at(gap, rows, removed, descending=True)
+            yield from stop_at(gap, found, removed, descending=True)
+        if indexed:
+            last = min(upto, indexed)
+            gap = find_gap(connection, 0, last, removed, indexed=True, descending=True)
+            found = self._indexed(selection.lookups, 0, last, removed, read, descending=True)
+            yield from stop_at(gap, found, removed, descending=True)
 
     def _indexed(
         self,
