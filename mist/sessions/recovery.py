@@ -106,6 +106,7 @@ class Recovery(Replayer):
         for act in owed:
             act()
         self._live.notify()
+        self._sequencer.delivery.flush()  # or what was held would wait for what comes next
 
     async def resume(
         self,

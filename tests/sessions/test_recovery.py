@@ -386,6 +386,27 @@ async def test_what_comes_while_one_resumes_is_held_for_it_as_far_as_that_is_lit
         assert hub.broker.dropped["gone"] == 0
 
 
+async def test_what_was_held_is_written_though_nothing_is_published_later(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await publish(hub, "a 1")
+    session = join(hub)
+    assert hub.sequencer is not None
+    history = hub.sequencer.history
+    read = history.read
+
+    async def read_late(*args: Any, **options: Any) -> Page:
+        page = await read(*args, **options)
+        await hub.store(frozenset("a"), b"2")
+        return page
+
+    written = []
+    monkeypatch.setattr(history, "read", read_late)
+    session.outbox.flush = lambda: written.append(take(session))
+    await session.resume([frozenset("a")], Since(0), lambda _: None)
+    assert b"".join(written) == b"publish a 1\npublish a 2\n"
+
+
 async def test_what_one_who_fell_behind_stores_comes_to_it_before_the_answer() -> None:
     async with hub_over(await open_history("memory://"), bytes=20_000, messages=200) as hub:
         session, newest = await fall_behind(hub)
