@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -14,9 +14,10 @@ from typing import IO
 import attrs
 
 from mist.auth.key import make_key_file
-from tests.commands import run_command
+from tests.forking import ForkedProcess
 from tests.servers import port_of
 
+_PROGRAM = ("-m", "mist")
 LISTEN = ("--listen", "tcp://127.0.0.1:0", "--listen", "ws://127.0.0.1:0")
 
 
@@ -34,7 +35,7 @@ class Process:
         urls: where it listens, TCP first.
     """
 
-    popen: "subprocess.Popen[str]"
+    popen: "subprocess.Popen[str] | ForkedProcess"
     urls: list[str]
 
     @property
@@ -53,33 +54,42 @@ def serving(
     data: Path,
     *options: str,
     listen: Sequence[str] = LISTEN,
-    program: Sequence[str] = ("-m", "mist"),
+    program: Sequence[str] = _PROGRAM,
     pass_fds: Sequence[int] = (),
     listens: bool = True,
     **variables: str,
 ) -> Iterator[Process]:
     """`mist serve` in a process of its own, killed at the end if it still runs.
 
+    It is forked where nothing asks for a Python that is started: see `_may_fork`.
+
     Args:
         data: the data directory; made if it is missing.
         options: of the command. With `--listen` among them, `listen` is not used.
         listen: the options that say where it listens.
-        program: arguments of Python's that run mist.
-        pass_fds: descriptors that it inherits.
+        program: arguments of Python's that run mist, which is started for them.
+        pass_fds: descriptors that it inherits, from a Python that is started.
         listens: whether it has to come so far.
         variables: of its environment.
     """
     if "--listen" not in options:
         options = (*listen, *options)
     listeners = options.count("--listen")
-    with subprocess.Popen(
-        [sys.executable, *program, "serve", "--data", str(data), *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(**variables),
-        pass_fds=pass_fds,
-    ) as popen:
+    arguments = ["serve", "--data", str(data), *options]
+    environ = environment(**variables)
+    running: subprocess.Popen[str] | ForkedProcess
+    if program == _PROGRAM and not pass_fds and _may_fork(variables):
+        running = ForkedProcess(arguments, environ=environ)
+    else:
+        running = subprocess.Popen(
+            [sys.executable, *program, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environ,
+            pass_fds=pass_fds,
+        )
+    with running as popen:
         try:
             assert popen.stdout is not None
             lines = [popen.stdout.readline().strip() for _ in range(listeners)]
@@ -125,18 +135,20 @@ def mist(
     timeout: float = 120,
     **variables: str,
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a command to its end, in this folder or in `cwd`; seconds.
-
-    With variables that Python itself may read it is started; otherwise forked.
-    """
+    """Run a command to its end, in this folder or in `cwd`; seconds. See `_may_fork`."""
     if isinstance(stdin, bytes):
         stdin = stdin.decode()
-    forked = all(name.startswith("MIST_") and name != "MIST_PURE" for name in variables)
+    forked = _may_fork(variables)
     if cwd is not None:
         variables = {"PYTHONPATH": os.getcwd(), **variables}
     environ = environment(**variables)
     if forked:
-        return run_command(arguments, environ=environ, stdin=stdin, cwd=cwd, timeout=timeout)
+        with ForkedProcess(arguments, environ=environ, cwd=cwd, stdin=True) as popen:
+            try:
+                out, err = popen.communicate(stdin, timeout)
+            finally:
+                popen.kill()
+            return subprocess.CompletedProcess(popen.args, popen.wait(), out, err)
     return subprocess.run(
         [sys.executable, "-m", "mist", *arguments],
         cwd=cwd,
@@ -148,3 +160,8 @@ def mist(
         env=environ,
         check=False,
     )
+
+
+def _may_fork(variables: Iterable[str]) -> bool:
+    """Whether no variable is for Python itself, or decides what is imported."""
+    return all(name.startswith("MIST_") and name != "MIST_PURE" for name in variables)
