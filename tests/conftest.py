@@ -1,14 +1,16 @@
 """What all tests share: servers, the `--slow` switch, no skipping in CI, and who runs what of them.
 
-With `-n`, pytest-xdist runs a file's tests in one process, so that what they share is made once;
-and everything that may share the one Spark (tests/pipeline/conftest.py) as if it were one file.
+With `-n`, pytest-xdist runs a file's tests in one process, so that what they share is made once.
 """
 
+import gc
 import logging
 import os
+import re
 import signal
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,11 @@ from tests.servers import running
 # Machines that run tests are shared and noisy: a deadline would fail at random.
 settings.register_profile("mist", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("mist")
+
+# The collector would go through 13,000 tests again and again, a fifth of what most tests cost. So
+# they are frozen once they are there (`pytest_collection_finish`), and it comes less often.
+gc.disable()
+gc.set_threshold(10_000, 10, 20)
 
 # A shell has what it runs in the background ignore this, and children would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -121,16 +128,30 @@ def pytest_collection(session: pytest.Session) -> None:
             import_module(".".join(path.relative_to(config.rootpath).with_suffix("").parts))
 
 
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            file: str = super()._split_scope(nodeid)
-            return "spark" if file.startswith("tests/pipeline/") else file
+            return _scope(config.rootpath, super()._split_scope(nodeid))
 
     return Scheduling(config, log)
+
+
+@cache
+def _scope(root: Path, file: str) -> str:
+    """The files of a folder that take a process's one Spark are as one file: Spark is started for
+    each folder of them, and not for each process. All of them one after another take too long.
+    """
+    path = root / file
+    shares = file.startswith("tests/pipeline/") and re.search(r"\bspark: ", path.read_text())
+    return f"Spark in {path.parent}" if shares else file
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

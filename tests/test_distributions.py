@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 
 import mist
-from tests.import_graph import import_graph
+from tests.import_graph import ImportGraph, import_graph
 from tests.processes import environment, serving
 
 ROOT = Path(mist.__file__).parents[1]
 CLIENT = ROOT / "deploy" / "client"
 PROJECT = tomllib.loads((CLIENT / "pyproject.toml").read_text())
-GRAPH = import_graph(ROOT / "mist")
 
 PUBLISH_AND_RECEIVE = """
 import asyncio, sys
@@ -71,15 +70,19 @@ def metadata(wheel: Path) -> str:
     return archive.read(name).decode()
 
 
+def graph() -> ImportGraph:
+    return import_graph(ROOT / "mist")
+
+
 def of_client() -> Iterator[str]:
     """The modules that a client needs, types included."""
     # `mist` names its version, and the server, only where they are asked for.
     found = {"mist", "mist.version"}
-    found |= {name for name in GRAPH.modules if f"{name}.".startswith("mist.client.")}
+    found |= {name for name in graph().modules if f"{name}.".startswith("mist.client.")}
     waiting = list(found)
     while waiting:
         module = waiting.pop()
-        edges = set[str]() if module == "mist" else set(GRAPH.edges[module])
+        edges = set[str]() if module == "mist" else set(graph().edges[module])
         parts = module.split(".")
         edges |= {".".join(parts[:length]) for length in range(1, len(parts))}
         waiting.extend(edges - found)
@@ -93,14 +96,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_contains_what_the_client_needs_and_nothing_else(wheel: Path) -> None:
-    needed = {str(GRAPH.modules[name].relative_to(ROOT)) for name in of_client()}
+    needed = {str(graph().modules[name].relative_to(ROOT)) for name in of_client()}
     assert names(wheel) == needed | {"mist/py.typed"}
 
 
 def test_it_depends_on_what_it_imports() -> None:
     imported = set()
     for name in of_client():
-        for node in ast.walk(ast.parse(GRAPH.modules[name].read_text())):
+        for node in ast.walk(ast.parse(graph().modules[name].read_text())):
             if isinstance(node, ast.Import):
                 imported |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom):

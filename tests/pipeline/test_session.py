@@ -2,9 +2,10 @@
 
 import subprocess
 import sys
+from typing import Any
 
 
-def test_workers_run_our_python_and_import_the_package(spark) -> None:  # type: ignore[no-untyped-def]
+def test_workers_run_our_python_and_import_the_package(spark: Any) -> None:
     def where(batches):  # type: ignore[no-untyped-def]
         import sys
 
