@@ -95,6 +95,7 @@ def test_every_message_comes_once_through_cuts_under_load(tcp: str) -> None:
                     await publisher.publish(["cuts"], str(n))
                     if not n % 20:
                         await publisher.flush()
+                        await asyncio.sleep(0.002)  # it lasts long enough to be cut some times
 
         async def cut() -> None:
             while True:

@@ -29,7 +29,7 @@ async def sequence(
     """A sequencer over a history: a server's alone, or a node's where it is a mirror."""
     if history not in NODES:
         return await Sequencer.over(broker, history, scheduler)
-    return await NodeSequencer.following(broker, NODES[history], scheduler, timeout=0.05)
+    return await NodeSequencer.following(broker, NODES[history], scheduler, timeout=0.5)
 
 
 class Gate:
