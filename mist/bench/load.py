@@ -6,8 +6,8 @@ stays well below the server it measures; its own CPU time is in every result, to
 
 A run is over when the server has proved it: a fence behind the last publish says that all of
 it was handled, then a fence on each subscriber that every delivery queued has left. No
-figure rests on a pause long enough; but where a dialect has no fence, what has not come a tenth
-of a second after the last delivery counts as lost.
+figure rests on a pause long enough; but where a dialect has no fence, what has not come some time
+after the last delivery counts as lost (`Target.quiet`).
 
 Pacing. With a window, at most that many messages are in flight, which are those published and
 not yet read by all subscribers: nothing has to be dropped. At each turn of the loop publishers
@@ -29,10 +29,10 @@ from mist.bench.errors import BenchError, UnexpectedBytes
 from mist.bench.process import check_file_limit
 from mist.bench.script import CHUNK, TAG, tag_lists, write_script
 
-__all__ = ["WARM", "Load", "Run", "Target", "open_load"]
+__all__ = ["QUIET", "WARM", "Load", "Run", "Target", "open_load"]
 
 WARM: Final = 500  # messages that `open_load` publishes
-_QUIET: Final = 0.1  # seconds without a delivery after which subscribers are asked
+QUIET: Final = 0.1  # seconds without a delivery after which subscribers are asked
 _SETTLE: Final = 0.002  # seconds for the server to sleep, so that its CPU time is booked
 _BATCH: Final = 256  # messages of a publisher in one turn
 
@@ -49,7 +49,7 @@ class Target:
     publish: Endpoint
     subscribe: Endpoint
     cpu: Callable[[], float | None] = lambda: None
-    quiet: float = _QUIET
+    quiet: float = QUIET
 
 
 @attrs.frozen
