@@ -146,12 +146,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
 @cache
 def _scope(root: Path, file: str) -> str:
-    """The files of a folder that take a process's one Spark are as one file: Spark is started for
-    each folder of them, and not for each process. All of them one after another take too long.
+    """The files of a folder that start Java are as one file. So they share a process's Spark, of
+    which there are not as many as processes; and they begin early, as files with many tests do:
+    some take minutes. All of them one after another would take too long.
     """
     path = root / file
-    shares = file.startswith("tests/pipeline/") and re.search(r"\bspark: ", path.read_text())
-    return f"Spark in {path.parent}" if shares else file
+    java = file.startswith("tests/pipeline/") and re.search(r"\b(java|spark): ", path.read_text())
+    return f"Java in {path.parent}" if java else file
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

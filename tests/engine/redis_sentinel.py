@@ -90,13 +90,15 @@ class Watched(RedisGroup):
     def start(self) -> Self:
         for each in self.servers:
             each.start()
-        for each in self.servers[1:]:
-            each.follow(self.servers[0].public_port)
+        master, *replicas = self.servers
+        for each in replicas:
+            each.follow(master.public_port)
         for each in self.sentinels:
             each.start()
             each.ask("SENTINEL", "DEBUG", *_QUICK)
         for each in self.sentinels:
             self._until_known(each)
+        master.until_followed(len(replicas))
         return self
 
     def _until_known(self, sentinel: Sentinel) -> None:

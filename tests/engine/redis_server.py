@@ -123,6 +123,19 @@ class RedisServer:
                     self.ask("REPLICAOF", HOST, str(port))
                 state = self.ask("INFO", "replication")
 
+    def until_followed(self, count: int) -> None:
+        """Wait until so many replicas get what is written.
+
+        One that is connected may get nothing for a second, until it has said how far it is.
+        """
+        with socket.create_connection((HOST, self.port), timeout=30) as sock:
+            sock.sendall(b"SET mist-test 1\r\nWAIT %d 20000\r\nDEL mist-test\r\n" % count)
+            reply = b""
+            while reply.count(b"\r\n") < 3:
+                reply += sock.recv(100)
+        _, replicas, _ = reply.splitlines()
+        assert int(replicas.removeprefix(b":")) >= count, "replicas are missing"
+
     def without_replicas(self) -> None:
         """Cut replicas off, which can't come back: what is written from now on they never get."""
         self.ask("ACL", "SETUSER", "default", "-sync", "-psync", "-replconf")

@@ -61,7 +61,7 @@ def fail_over(realm: Realm, watched: Watched, how: signal.Signals) -> float:
         old.follow(new.port)  # Sentinels see to that, too, in their own time
     else:
         old.kill()
-        replicas_are_back(new, 1)  # else one might go on with the old one, as above
+        new.until_followed(1)  # else one might go on with the old one, as above
         old.start()
     realm.until_stored(500)  # of which 400 may have been under way
     took = time.monotonic() - began
@@ -125,19 +125,12 @@ def test_ten_failovers_lose_nothing(
         took = []
         for _ in range(10):
             took.append(fail_over(realm, watched, how))
-            replicas_are_back(watched.master(), 2)
+            watched.master().until_followed(2)
         check(realm)
         print(
             f"\n10 failovers ({how.name}, {replicas} replicas), {len(realm.stored)} acknowledged, "
             f"none lost; acknowledged again after {min(took):.1f} to {max(took):.1f} s"
         )
-
-
-def replicas_are_back(master: RedisServer, count: int) -> None:
-    give_up = time.monotonic() + 60
-    while master.ask("INFO", "replication").count(b"state=online") < count:
-        assert time.monotonic() < give_up, "replicas are missing"
-        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("replicas", ["", "1"])
