@@ -38,6 +38,7 @@ LAYERS = [
     "index",
     "protocols",
     "change",
+    "outage",
     "deadlines",
     "schedule",
     "token_bucket",

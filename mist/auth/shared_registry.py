@@ -39,6 +39,7 @@ from mist.auth.shared import (
     WrongKey,
 )
 from mist.errors import RegistryUnavailable, StartupError
+from mist.outage import Outage
 
 __all__ = ["MAX_SILENCE", "SharedRegistry"]
 
@@ -83,7 +84,10 @@ class SharedRegistry(Registry):
         self._version = Version(0, "")
         self._contact = -math.inf  # when the store was last asked what it then answered
         self._asked = -math.inf  # when it was last asked, but for waiting
-        self._failing = self._closed = False
+        self._closed = False
+        self._outage = Outage(
+            log, "the token registry can't be followed", "the token registry is followed again"
+        )
         self._own: dict[str, _Records] = {}  # writes under way, by name
         self._writing = trio.Lock()
         self._loading = trio.Lock()
@@ -141,7 +145,7 @@ class SharedRegistry(Registry):
             raise RegistryUnavailable
 
     async def refresh(self, token: str) -> None:
-        if self._failing:
+        if self._outage:
             self.check_contact()
         if self.silence > MAX_SILENCE:
             # This server may have stood still itself, or the store be slow: that is soon known.
@@ -175,15 +179,10 @@ class SharedRegistry(Registry):
                 delay = min(2 * delay, _LAST_DELAY)
             else:
                 delay = _FIRST_DELAY
-                if self._failing:
-                    self._failing = False
-                    log.info("the token registry is followed again")
+                self._outage.end()
 
     def _note_failure(self, error: RegistryUnavailable) -> None:
-        if not self._failing:
-            self._failing = True
-            reason = str(error.__cause__ or error)
-            log.warning("the token registry can't be followed", extra={"reason": reason})
+        self._outage.note(str(error.__cause__ or error))
 
     # what others have written
 

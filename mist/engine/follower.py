@@ -44,6 +44,7 @@ from mist.history import Bulk, Commit
 from mist.history.commits import unpack_blocks
 from mist.history.layout import Row
 from mist.history.mirroring import Applied, Arrival, BatchArrival, NotNext
+from mist.outage import Outage
 
 __all__ = ["Arrived", "Follower"]
 
@@ -93,7 +94,6 @@ class Follower:
         storing: makes a context for each time that the mirror is written.
 
     Attributes:
-        failing: why nothing can be applied now; empty while it can.
         failed: told of each time that nothing could be applied.
         caught_up: whether it has been where the log ended when the node entered. How far it is
             behind what came since is the lag's business: a log may have no end while others
@@ -109,7 +109,7 @@ class Follower:
         reach: Callable[[int], Awaitable[None]] | None = None,
         storing: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        self.failing = ""
+        self._outage = Outage(log, "the engine can't be followed", "the engine is followed again")
         self.failed = Change()
         self.lag = Lag(node.mirror.offset)
         self._node = node
@@ -129,6 +129,11 @@ class Follower:
         self._reach = reach
         self._storing = storing
         self._delay = _DELAY
+
+    @property
+    def failing(self) -> str:
+        """Why nothing can be applied now; empty while it can."""
+        return self._outage.reason
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -241,14 +246,12 @@ class Follower:
                 return arrived
 
     def _works(self) -> None:
-        if self.failing:
-            self.failing, self._delay = "", _DELAY
-            log.info("the engine is followed again")
+        if self._outage:
+            self._outage.end()
+            self._delay = _DELAY
 
     async def _note(self, error: Exception) -> None:
-        if not self.failing:
-            log.warning("the engine can't be followed", extra={"reason": str(error)})
-        self.failing = str(error)
+        self._outage.note(str(error) or type(error).__name__)
         self.failed.notify()
         await trio.sleep(self._delay)
         self._delay = min(2 * self._delay, _LAST_DELAY)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.redis_server import RedisServer
+from tests.processes import mist, serving, token_key
 from tests.system.test_nodes import Realm, read_once_ready
 
 HEAD = "{mist:test}:head"
@@ -75,3 +76,25 @@ def test_an_engine_that_has_lost_its_end_gives_no_id_twice(
     lost, took = lose_its_end(realm, redis)
     assert lost > 0
     print(f"\n{lost} acknowledged messages lost by the engine; another epoch after {took:.2f} s")
+
+
+def test_one_that_comes_back_empty_is_told_and_a_restart_begins_anew(
+    tmp_path: Path, redis: RedisServer
+) -> None:
+    """Its tokens are gone, too, and with them which were revoked: nobody goes on by itself."""
+    options = ("--engine", redis.url(), "--token-key-file", str(token_key(tmp_path)))
+    with serving(tmp_path / "node", *options) as node:
+        assert mist("publish", "--server", node.urls[0], "a", "1").returncode == 0
+        redis.ask("FLUSHALL")
+        give_up = time.monotonic() + 20
+        said = ""
+        while "History is unavailable" not in said:  # before, it ends connections: another epoch
+            assert time.monotonic() < give_up, said
+            refused = mist("publish", "--server", node.urls[0], "a", "2")
+            assert refused.returncode == 3
+            said = refused.stderr
+        node.popen.kill()
+        assert node.popen.stderr is not None
+        assert "the tokens of the realm test are not there any more" in node.popen.stderr.read()
+    with serving(tmp_path / "node", *options) as node:
+        assert mist("publish", "--server", node.urls[0], "a", "3").returncode == 0
