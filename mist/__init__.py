@@ -14,6 +14,7 @@ General layout, from the bottom up; a module imports only what stands before it:
     index/                      which subscriptions does a tag set satisfy?
     protocols/                  the dialects: bytes to commands, replies to bytes
     change                      tasks that wait for the next change of something
+    outage                      what the log tells of one
     telemetry/                  traces, by OpenTelemetry
     client/                     the other end, for programs
     broker/                     who gets a message, in which form, and what is queued for them

@@ -121,11 +121,12 @@ class ForkedProcess:
         return code
 
     def _ended(self, timeout: float | None) -> int | None:
-        waiting = select.poll()
-        waiting.register(self._told, select.POLLIN)
-        if self.returncode is None and waiting.poll(None if timeout is None else timeout * 1000):
+        if self.returncode is None:
+            waiting = select.poll()
+            waiting.register(self._told, select.POLLIN)
+            ended = waiting.poll(None if timeout is None else timeout * 1000)
             with self._lock:  # others may wait, too
-                if self.returncode is None:
+                if ended and self.returncode is None:
                     [self.returncode] = _NUMBER.unpack(os.read(self._told, _NUMBER.size))
         return self.returncode
 

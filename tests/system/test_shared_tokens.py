@@ -39,7 +39,7 @@ class Node:
     async def lose_contact(self, seconds: float) -> None:
         """Go on as if it had had none for so long."""
         self.store.down = True
-        await until(lambda: self.registry._failing)
+        await until(lambda: bool(self.registry._outage))
         self.registry._contact = trio.current_time() - seconds
 
     async def ask(
