@@ -11,7 +11,7 @@ eighth of the target size or more from the start, is hardly touched. (With four,
 stored under load was written twice, since groups differ in size: a tenth of a node's CPU.)
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import attrs
@@ -34,11 +34,12 @@ _SMALL: Final = 2 * 1024  # bytes
 _MANY: Final = 32  # small blocks that are joined even if they stay below the target
 _FEWEST: Final = 8  # blocks that one has to replace
 _SEEN: Final = 512  # blocks considered in a step
+_JOINED: Final = 256  # blocks joined in a step: some ten milliseconds of a thread
 
 
 @attrs.frozen
 class Compaction:
-    """One block that replaces several.
+    """Blocks that replace others, each of them several.
 
     Attributes:
         before: the blocks that are replaced.
@@ -54,20 +55,26 @@ def plan_compaction(
 ) -> Compaction | None:
     """The next compaction above the id `settled`; None if none is due.
 
-    Reads and encodes up to `TARGET` bytes.
+    Reads and encodes about `TARGET` bytes at most.
 
     Args:
         removed: see `State.removed`.
     """
-    runs = _neighbours(store.heads(settled, _SEEN), removed)
-    heads = next(filter(None, map(_choose, runs)), ())
-    if not heads:
+    before: list[Head] = []
+    put: list[Row] = []
+    size = 0
+    for heads in _groups(_neighbours(store.heads(settled, _SEEN), removed)):
+        size += sum([head.size for head in heads])
+        if before and (size > TARGET or len(before) + len(heads) > _JOINED):
+            break
+        try:
+            put.append(_join(store, [Block(row, tag_lists) for row in store.rows(heads)]))
+        except HistoryDamaged:  # `verify` reports it
+            break
+        before += heads
+    if not before:
         return None
-    try:
-        row = _join(store, [Block(row, tag_lists) for row in store.rows(heads)])
-    except HistoryDamaged:  # `verify` reports it
-        return None
-    return Compaction(heads, Change([head.first for head in heads], [row]))
+    return Compaction(before, Change([head.first for head in before], put))
 
 
 def _join(store: BlockStore, blocks: Sequence[Block]) -> Row:
@@ -93,12 +100,20 @@ def _neighbours(heads: Sequence[Head], removed: int) -> Iterator[Sequence[Head]]
     yield heads[start:]
 
 
-def _choose(heads: Sequence[Head]) -> Sequence[Head]:
-    return _group(heads, _SMALL, _MANY) or _group(heads, TARGET, None)
+def _groups(runs: Iterable[Sequence[Head]]) -> Iterator[Sequence[Head]]:
+    """Neighbours that are worth joining: small ones first, and others where there are none."""
+    for heads in runs:
+        groups = _groups_of(heads, _SMALL, _MANY)
+        first = next(groups, None)
+        if first is None:
+            yield from _groups_of(heads, TARGET, None)
+        else:
+            yield first
+            yield from groups
 
 
-def _group(heads: Sequence[Head], below: int, enough: int | None) -> Sequence[Head]:
-    """The first neighbours of less than `below` bytes each that are worth joining.
+def _groups_of(heads: Sequence[Head], below: int, enough: int | None) -> Iterator[Sequence[Head]]:
+    """Neighbours of less than `below` bytes each that are worth joining.
 
     That is `enough` of them, or as many as fill a block, where these are `_FEWEST` or more.
     """
@@ -109,15 +124,14 @@ def _group(heads: Sequence[Head], below: int, enough: int | None) -> Sequence[He
             continue
         size += head.size
         messages += head.messages
-        if place + 1 - start == enough:
-            return heads[start : place + 1]
+        is_full = size >= TARGET or messages >= _MAX_MESSAGES
+        if place + 1 - start == enough or (is_full and place + 1 - start >= _FEWEST):
+            yield heads[start : place + 1]
+            start, size, messages = place + 1, 0, 0
         while size >= TARGET or messages >= _MAX_MESSAGES:
-            if place + 1 - start >= _FEWEST:
-                return heads[start : place + 1]
             size -= heads[start].size
             messages -= heads[start].messages
             start += 1
-    return ()
 
 
 def _unnumbered(stored: Stored) -> Stored:

@@ -672,6 +672,17 @@ async def test_small_blocks_are_joined(url):
         assert await history.verify() == []
 
 
+async def test_several_groups_of_small_blocks_are_joined_in_a_step(url):
+    async with await open_history(url) as history:
+        for number in range(300):
+            await history.append([one("a", str(number), publisher=f"p{number % 3}", time=number)])
+        before = await replay(history)
+        assert await history.compact()
+        assert (await history.statistics()).blocks == 300 - 256 + 8
+        assert await replay(history) == before
+        assert await history.verify() == []
+
+
 async def test_joining_does_not_wait_for_the_disk_but_appends_do(url, path):
     statements = []
     async with await open_history(url, durability=Durability.POWER) as history:
