@@ -1,6 +1,6 @@
 """Nodes for tests: servers of one realm in this process, each with a hub of its own."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import attrs
 import trio
@@ -41,9 +41,14 @@ Start = Callable[..., Awaitable[Server]]
 """Starts another node of the realm."""
 
 
+def _is_same(ids: Sequence[int], least: int) -> bool:
+    return min(ids) >= least and len(set(ids)) == 1
+
+
 async def same(*servers: Server) -> list[tuple[int, float, bytes]]:
-    """What all of them have stored, once all have the same."""
-    await until(lambda: len({server.sequencer.newest for server in servers}) == 1)
+    """What all of them have stored, once all have what the engine has now."""
+    newest = await servers[0].sequencer.latest()
+    await until(lambda: _is_same([server.sequencer.newest for server in servers], newest))
     logs = [await replay(server.node.history) for server in servers]
     assert all(log == logs[0] for log in logs)
     positions = [await server.node.history.position() for server in servers]
