@@ -29,10 +29,13 @@ from mist.bench.errors import BenchError, UnexpectedBytes
 from mist.bench.process import check_file_limit
 from mist.bench.script import CHUNK, TAG, tag_lists, write_script
 
-__all__ = ["QUIET", "WARM", "Load", "Run", "Target", "open_load"]
+__all__ = ["WARM", "Load", "Run", "Target", "open_load"]
 
 WARM: Final = 500  # messages that `open_load` publishes
-QUIET: Final = 0.1  # seconds without a delivery after which subscribers are asked
+_QUIET: Final = 0.1  # seconds without a delivery after which subscribers are asked
+# The same where they can't be asked: what has not come by then counts as lost, and a busy machine
+# stands still for longer than that.
+_UNFENCED: Final = 2.0
 _SETTLE: Final = 0.002  # seconds for the server to sleep, so that its CPU time is booked
 _BATCH: Final = 256  # messages of a publisher in one turn
 
@@ -43,13 +46,18 @@ class Target:
 
     Attributes:
         cpu: its CPU time in seconds so far; None where that can't be told.
-        quiet: seconds without a delivery after which what has not come counts as lost.
+        quiet: seconds without a delivery after which what has not come counts as lost; more by
+            default where subscribers have no fence.
     """
 
     publish: Endpoint
     subscribe: Endpoint
     cpu: Callable[[], float | None] = lambda: None
-    quiet: float = QUIET
+    quiet: float = attrs.field()
+
+    @quiet.default
+    def _quiet(self) -> float:
+        return _QUIET if self.subscribe.dialect.fence else _UNFENCED
 
 
 @attrs.frozen

@@ -12,16 +12,12 @@ from mist.bench.connections import Endpoint, ask
 from mist.bench.dialect import Frames, Line
 from mist.bench.errors import BenchError, UnexpectedBytes
 from mist.bench.http.dialect import Http
-from mist.bench.load import QUIET, Target
+from mist.bench.load import Target
 from mist.bench.process import Started, cpu_seconds, start_server
 
 __all__ = ["RESOURCE", "Place", "Site", "administer", "given_site", "own_site", "site_of"]
 
 RESOURCE: Final = "/subscribe/websocket"
-
-# Seconds without an event after which what has not come counts as lost: a client can't ask on an
-# event stream whether all has left, and a busy machine stands still for longer than `QUIET`.
-_UNFENCED: Final = 2.0
 
 
 @attrs.frozen
@@ -97,8 +93,7 @@ class Site:
                 f"this server has a history, so its deliveries over {transport} carry ids, which "
                 "can't be foretold; use a server with --history none, or subscribers on tcp"
             )
-        quiet = _UNFENCED if transport == "sse" else QUIET
-        return Target(self.tcp, subscribe, self.cpu, quiet)
+        return Target(self.tcp, subscribe, self.cpu)
 
     def cpu(self) -> float | None:
         """CPU time of its process so far, in seconds; None where that can't be told."""
