@@ -37,10 +37,7 @@ def replica(redis: RedisServer, tmp_path: Path) -> Iterator[RedisServer]:
 async def between(redis: RedisServer, proxy: Proxy, replica: RedisServer) -> Proxy:
     """What stands between the master and its replica."""
     await trio.to_thread.run_sync(replica.follow, proxy.port)
-    # The master says so a moment later than the replica.
-    with trio.fail_after(20):
-        while b"state=online" not in redis.ask("INFO", "replication"):  # noqa: ASYNC110
-            await trio.sleep(0.01)
+    await trio.to_thread.run_sync(redis.until_followed, 1)
     return proxy
 
 
