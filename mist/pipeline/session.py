@@ -17,7 +17,6 @@ import os
 import py_compile
 import signal
 import subprocess
-import sys
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -34,6 +33,7 @@ from mist.pipeline.preflight import (
     require_master,
     require_spark,
 )
+from mist.pipeline.worker_python import worker_python
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -89,8 +89,7 @@ def make_session(
 ) -> "SparkSession":
     """Start Spark.
 
-    A process has one session; after `end_session` another can be started. Sets PYSPARK_PYTHON
-    for the rest of the process, so that executors on this machine run the same Python.
+    A process has one session; after `end_session` another can be started.
 
     Args:
         master: `local[*]`, `local[2]`, `spark://host:7077`. Remote executors are sent this package;
@@ -152,21 +151,18 @@ def _start(settings: Mapping[str, str], verbose: bool) -> "SparkSession":
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
-    if is_local(settings["spark.master"]):
-        os.environ["PYSPARK_PYTHON"] = sys.executable  # another Python would be refused
-    else:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     configured = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     interrupt = signal.getsignal(signal.SIGINT)
     java = JavaOutput(verbose)
     try:
-        # An interrupt in here would leave Java running: its process is not recorded yet.
-        with defer_interrupt(), java.pipe() as output:
-            gateway = launch_gateway(  # type: ignore[no-untyped-call]
-                configured, {"stdout": output, "stderr": output}
-            )
-            SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
-        context = SparkContext(conf=configured, gateway=gateway)
+        with worker_python(is_local=is_local(settings["spark.master"])):
+            # An interrupt in here would leave Java running: its process is not recorded yet.
+            with defer_interrupt(), java.pipe() as output:
+                gateway = launch_gateway(  # type: ignore[no-untyped-call]
+                    configured, {"stdout": output, "stderr": output}
+                )
+                SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
+            context = SparkContext(conf=configured, gateway=gateway)
         context.setLogLevel("WARN" if verbose else "OFF")
         warehouse = str(_own_folder(context) / "warehouse")  # instead of the current folder
         return SparkSession.builder.config("spark.sql.warehouse.dir", warehouse).getOrCreate()
