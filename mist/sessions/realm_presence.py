@@ -62,6 +62,7 @@ class RealmPresence:
         self._changed = changed
         self._seen: dict[RoomKey, dict[str, Seen]] = {}
         self._versions: dict[str, int] = {}
+        self._missed: set[str] = set()  # nodes that have not answered who is there
         self._wanted: dict[RoomKey, None] = {}  # to be asked for
         self._asked = Change()
         self._learned = Change()
@@ -113,6 +114,10 @@ class RealmPresence:
 
     async def _round(self) -> None:
         living = await self._living()
+        # Or else what they would have said were asked for again only once it changes.
+        for node in self._missed:
+            self._versions.pop(node, None)
+        self._missed.clear()
         answers = await self._ask(ask_since(self._versions))
         # One that has answered lives, however silent it is.
         self._bury(living | answers.keys())
@@ -161,6 +166,7 @@ class RealmPresence:
 
     def _take(self, batch: Sequence[RoomKey], answers: Mapping[str, bytes]) -> None:
         watched = set(self._keys())
+        self._missed |= self._versions.keys() - answers.keys()
         for node, answer in answers.items():
             if node == self._node():
                 continue

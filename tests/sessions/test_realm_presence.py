@@ -149,6 +149,28 @@ async def test_where_the_engine_does_not_answer_it_is_as_it_was(
         assert users((await page.get())["left"]) == ["a"]
 
 
+async def test_a_node_that_did_not_say_in_time_who_is_there_is_asked_again(
+    realm: Realm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = realm.one.hub.nodes
+    others = service(realm.one).others
+    assert nodes is not None
+    assert isinstance(others, RealmPresence)
+    ask = others._ask
+
+    async def without_two(question: bytes) -> Mapping[str, bytes]:
+        return {nodes.name: (await ask(question))[nodes.name]}
+
+    async with present(realm.two, "token-b"), browse(realm.one, "asks") as page:
+        assert (await page.ask("presence", tags=["room:8"]))["count"] == 0
+        await until(lambda: len(others._versions) == 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(others, "_ask", without_two)
+            assert (await page.ask("presence", tags=["room:7"]))["count"] == 0
+        with trio.fail_after(10):
+            assert users((await page.get())["joined"]) == ["b"]
+
+
 async def test_nobody_is_asked_while_nobody_watches(
     realm: Realm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
