@@ -127,15 +127,15 @@ class Appender:
         """Append a record, again and again where the engine doesn't answer, for a bounded time."""
         delay = _FIRST_DELAY
         while True:
+            asked = trio.current_time()
             try:
                 await self._engine.append(self._name, serial, body, count, self.epoch)
             except EngineUnavailable:
-                now = trio.current_time()
                 if self._unanswered_since is None:
-                    self._unanswered_since = now
+                    self._unanswered_since = asked
                 if serial not in self._sent:
                     return
-                if now + delay > self._unanswered_since + self.timeout:
+                if trio.current_time() + delay > self._unanswered_since + self.timeout:
                     raise
             else:
                 return

@@ -28,6 +28,7 @@ class FlakyEngine(Engine):
         lose_requests, lose_replies: how many of the next appends don't get there, or of which the
             answer doesn't get back.
         down: whether nothing gets there.
+        stalls: seconds after which it is known that an append gets no answer.
         deaf: whether nothing is read.
         busy: whether no read finds nothing, as where others publish all the time.
         strangers: how many of the next appends are refused, as of a node that is not known.
@@ -39,6 +40,7 @@ class FlakyEngine(Engine):
     def __init__(self, engine: Engine) -> None:
         self.lose_requests = self.lose_replies = self.appends = 0
         self.skew = self.strangers = 0
+        self.stalls = 0.0
         self.down = self.deaf = self.busy = False
         self.held = trio.Event()
         self.held.set()
@@ -59,6 +61,9 @@ class FlakyEngine(Engine):
 
     async def append(self, node: str, serial: int, body: bytes, count: int, epoch: str) -> Placed:
         self.appends += 1
+        if self.stalls:
+            await trio.sleep(self.stalls)
+            raise EngineUnavailable
         await self._check()
         if self.strangers:
             self.strangers -= 1

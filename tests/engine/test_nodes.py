@@ -9,7 +9,7 @@ import trio.testing
 
 from mist.engine.entries import ForgottenKeys, StagedBatch, encode
 from mist.engine.node import open_node
-from mist.errors import StartupError
+from mist.errors import HistoryUnavailable, StartupError
 from mist.history import Bulk, Key, Mark
 from mist.history.commits import make_blocks
 from mist.history.layout import Row
@@ -213,6 +213,16 @@ async def test_without_the_engine_publishers_are_refused_and_others_stay(start: 
     assert take(session) == b"publish a of another\npublish a 4\nstored 3\npong\n"
     assert one.sequencer.ready
     assert not one.sequencer.failing
+
+
+async def test_the_wait_for_an_engine_that_is_frozen_counts_from_when_it_was_asked(
+    start: Start,
+) -> None:
+    one = await start(timeout=0.1)
+    one.engine.stalls = 0.1
+    with pytest.raises(HistoryUnavailable):
+        await one.hub.store(A, b"1")
+    assert one.engine.appends == 1
 
 
 async def test_a_publisher_hears_in_its_order_also_where_one_is_refused(start: Start) -> None:
