@@ -75,6 +75,7 @@ class Appender:
     ) -> None:
         self.epoch = node.standing.epoch
         self.timeout = timeout
+        self._node = node
         self._engine = node.engine
         self._refuse = refuse
         self._failed = failed
@@ -150,7 +151,10 @@ class Appender:
             self._failed(HistoryUnavailable(str(error)))
         else:
             if standing.epoch == self.epoch:
-                self._name, self._serial = name, 0
+                # Heartbeats bear the name, too, from now on: an engine that is restarted waits for
+                # the votes of those that have sent some, and this node votes under the name.
+                self._node.name = self._name = name
+                self._serial = 0
             else:
                 self._forked()
 

@@ -225,6 +225,19 @@ async def test_the_wait_for_an_engine_that_is_frozen_counts_from_when_it_was_ask
     assert one.engine.appends == 1
 
 
+async def test_a_node_that_was_forgotten_goes_by_the_name_under_which_it_is_known_again(
+    start: Start,
+) -> None:
+    one = await start()
+    before = one.node.name
+    one.engine.strangers = 1
+    with pytest.raises(HistoryUnavailable):
+        await one.hub.store(A, b"1")
+    assert await one.hub.store(A, b"2") == 1
+    (record,) = await one.engine.read(0)
+    assert record.node == one.node.name != before
+
+
 async def test_a_publisher_hears_in_its_order_also_where_one_is_refused(start: Start) -> None:
     one = await start(timeout=0.05)
     session = join(one.hub)
