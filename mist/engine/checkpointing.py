@@ -20,6 +20,7 @@ import trio
 from mist.engine.contract import Checkpoint, Standing
 from mist.engine.node import Node
 from mist.errors import MistError
+from mist.outage import Outage
 
 __all__ = ["LEAST", "Checkpointer"]
 
@@ -46,6 +47,7 @@ class Checkpointer:
         self._node = node
         self._least = least
         self._began: tuple[int, int] | None = None  # an offset, and the time of the next record
+        self._outage = Outage(log, "no checkpoint can be made", "checkpoints can be made again")
 
     async def run(self, *, interval: float = _LOOK) -> None:
         """Look whether a checkpoint is due, every `interval` (seconds), until cancelled."""
@@ -54,7 +56,9 @@ class Checkpointer:
             try:
                 await self.step()
             except (MistError, ValueError) as error:
-                log.warning("no checkpoint can be made", extra={"reason": str(error)})
+                self._outage.note(str(error) or type(error).__name__)
+            else:
+                self._outage.end()
 
     async def step(self, *, erased: int = 0) -> bool:
         """Make a checkpoint, if one is due and no other node is at it.

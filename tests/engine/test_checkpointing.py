@@ -1,5 +1,7 @@
 """Checkpoints at an engine: who makes them, what they let go, and who begins with them."""
 
+from functools import partial
+
 import attrs
 import pytest
 import trio
@@ -163,3 +165,21 @@ async def test_a_log_that_is_written_to_has_one_twice_a_day(
     assert not await checkpoint(one, least=1_000_000)
     later *= 2
     assert await checkpoint(one, least=1_000_000)
+
+
+async def test_why_no_checkpoint_can_be_made_is_told_once(
+    start: Start, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told() -> list[str]:
+        return [each.message for each in caplog.records if "checkpoint" in each.message]
+
+    one = await start()
+    caplog.set_level("INFO", "mist.engine")
+    one.engine.down = True
+    checkpointer = Checkpointer(one.node)
+    nursery.start_soon(partial(checkpointer.run, interval=0.01))
+    await until(lambda: told() == ["no checkpoint can be made"])
+    await trio.sleep(0.1)
+    one.engine.down = False
+    await until(lambda: len(told()) > 1)
+    assert told() == ["no checkpoint can be made", "checkpoints can be made again"]
