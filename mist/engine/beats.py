@@ -32,6 +32,7 @@ from mist.engine.members import (
     check_question,
 )
 from mist.errors import MistError
+from mist.outage import Outage
 
 __all__ = ["SILENT", "Answers", "Beats"]
 
@@ -111,6 +112,7 @@ class Beats:
         self._listed_at = -math.inf
         self._size = 1
         self._asked: dict[bytes, _Asked] = {}
+        self._outage = Outage(log, "the nodes can't be asked", "the nodes can be asked again")
         self._nursery: trio.Nursery | None = None
 
     @property
@@ -234,13 +236,15 @@ class Beats:
         try:
             asked.outcome = await self._collect(body)
         except (EngineUnavailable, TooManyQuestions) as error:
-            # Here, and not where it is heard: once for all that ask within a second.
-            log.warning("the nodes can't be asked", extra={"reason": str(error)})
+            # Here, and not where it is heard; and once, since presence asks again each second.
+            self._outage.note(str(error))
             asked.outcome = error.as_value()
         except Exception:
             # A mistake in asking costs the callers their answer, and not the server its life.
             log.exception("the nodes can't be asked")
             asked.outcome = EngineUnavailable()
+        else:
+            self._outage.end()
         finally:
             asked.done.set()
 

@@ -337,6 +337,21 @@ async def test_an_engine_that_does_not_answer_keeps_nobody_waiting(
         await one.beats.ask(b"?")
 
 
+async def test_why_nodes_can_not_be_asked_is_told_once(
+    start: Start, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "mist.engine")
+    one = await start("one")
+    one.members.down = True
+    for question in (b"1", b"2", b"3"):
+        with pytest.raises(EngineUnavailable):
+            await one.beats.ask(question)
+    one.members.down = False
+    await one.beats.ask(b"4")
+    told = [each.message for each in caplog.records if "be asked" in each.message]
+    assert told == ["the nodes can't be asked", "the nodes can be asked again"]
+
+
 async def test_too_many_questions_are_refused(start: Start, autojump_clock: MockClock) -> None:
     one = await start("one")
     refused = 0
