@@ -142,6 +142,10 @@ class Appender:
                 return
             await trio.sleep(delay)
             delay = min(2 * delay, _LAST_DELAY)
+            if serial not in self._sent:
+                # The node has entered anew meanwhile, and this was refused. Under its new name the
+                # number would be that of another record, which were then taken for stored.
+                return
 
     async def _enter_again(self) -> None:
         name = random_name()

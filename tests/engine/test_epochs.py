@@ -122,6 +122,23 @@ async def test_what_is_on_its_way_at_a_fork_is_refused(start: Start) -> None:
     assert said.endswith(b"stored 3\npong\n")
 
 
+async def test_what_was_refused_at_a_fork_is_not_appended_again(start: Start) -> None:
+    one = await start()
+    publisher = join(one.hub)
+    one.engine.deaf = True
+    one.engine.lose_replies = 10_000
+    await publisher.receive(b"store a 1\n")
+    await until(lambda: one.engine.appends == 6)  # then it is tried again, in 0.5 s
+    one.engine.lose(0)
+    one.engine.deaf = False
+    await entered(one)
+    one.engine.lose_replies = 0
+    await published(one, b"2")
+    assert [each.data for each in await replay(one.node.history)] == [b"1", b"2"]
+    await publisher.receive(b"ping\n")
+    assert take(publisher) == b"error History is unavailable\npong\n"
+
+
 async def test_a_node_that_was_away_goes_on_or_begins_anew(start: Start, tmp_path: object) -> None:
     urls = [f"sqlite:///{tmp_path}/{name}.db" for name in ("one", "two")]
     one, two, three = await start(urls[0]), await start(urls[1]), await start()
