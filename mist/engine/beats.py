@@ -43,7 +43,7 @@ SILENT: Final = 2.0
 
 _LISTED: Final = 16  # heartbeats from one look at the members to the next
 _FRESH: Final = 1.0  # seconds for which a list of members is kept
-_WAIT: Final = 1.0  # seconds for which answers are waited for
+_WAIT: Final = 1.0  # seconds for which answers are waited for, and a list of members
 _LOOK: Final = 0.05  # seconds between two looks at the answers
 _LEAVE: Final = 1.0  # seconds that it may take to leave
 _AT_ONCE: Final = 4  # questions that are answered at the same time
@@ -185,21 +185,28 @@ class Beats:
             most: seconds ago.
 
         Raises:
-            EngineUnavailable: it doesn't answer.
+            EngineUnavailable: it doesn't answer, within a second.
         """
         since = trio.current_time() - most
         async with self._listing:
             if self._listed_at <= since:
                 began = trio.current_time()
-                try:
-                    self._listed = found = await self._members.all()
-                    self._size = max(len(found), 1)
-                except EngineUnavailable as error:
-                    self._listed = error.as_value()
+                self._listed = await self._list()
                 self._listed_at = began
             if isinstance(self._listed, EngineUnavailable):
                 raise self._listed.as_value()
             return self._listed
+
+    async def _list(self) -> Sequence[Member] | EngineUnavailable:
+        # An engine that stands still would keep each caller for as long as any call may take.
+        with trio.move_on_after(_WAIT):
+            try:
+                found = await self._members.all()
+            except EngineUnavailable as error:
+                return error.as_value()
+            self._size = max(len(found), 1)
+            return found
+        return EngineUnavailable("no answer from the engine")
 
     async def ask(self, body: bytes) -> Answers:
         """Ask all members, this one among them, and wait for a second at most.

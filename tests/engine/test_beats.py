@@ -330,6 +330,9 @@ async def test_an_engine_that_does_not_answer_keeps_nobody_waiting(
     one.members.hanging = True
     with trio.fail_after(1.5), pytest.raises(EngineUnavailable):
         await one.beats.ask(b"?")
+    await trio.sleep(2)
+    with trio.fail_after(1.5), pytest.raises(EngineUnavailable):
+        await one.beats.members()
     one.members.hanging = False
     one.members.down = True
     await trio.sleep(2)
