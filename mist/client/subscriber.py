@@ -77,6 +77,7 @@ class Subscriber:
                     subscription.stage = Stage.LIVE
                     subscription.caught_up = True
                     subscription.seen = self._history.newest if self._history.available else None
+                    subscription.epoch = self._history.epoch
                     subscription.settled.set()
                     return
                 request = other.request
@@ -129,7 +130,11 @@ class Subscriber:
         resumed: list[Subscription] = []
         if self._history.available is not False and self._history.epoch is not None:
             resumed = [each for each in subscriptions if each.seen is not None]
-        requests = [self._resume(chunk) for chunk in chunked(resumed)]
+        by_epoch: dict[str | None, list[Subscription]] = {}
+        for each in resumed:
+            by_epoch.setdefault(each.epoch or self._history.epoch, []).append(each)
+        groups = by_epoch.values()
+        requests = [self._resume(chunk) for group in groups for chunk in chunked(group)]
         fresh: dict[TagSet, list[Subscription]] = {}
         for each in subscriptions:
             if each.request is not None:
@@ -145,7 +150,8 @@ class Subscriber:
 
     def _resume(self, subscriptions: list[Subscription]) -> Request:
         lowest = min(each.seen or 0 for each in subscriptions)
-        return self._request(subscriptions, Since(after=lowest, epoch=self._history.epoch))
+        epoch = subscriptions[0].epoch or self._history.epoch
+        return self._request(subscriptions, Since(after=lowest, epoch=epoch))
 
     def _request(self, subscriptions: list[Subscription], since: Since) -> Request:
         tag_sets = list(dict.fromkeys(each.tags for each in subscriptions))
@@ -167,6 +173,7 @@ class Subscriber:
         for each in self._table.subscriptions():
             if each.stage is Stage.LIVE and each.seen is not None:
                 each.seen = max(each.seen, self._history.newest)
+            each.move_back()
             each.stage = Stage.INACTIVE
             each.pending.clear()
             each.request = None
@@ -192,12 +199,16 @@ class Subscriber:
         request.log_end = event.id
         for each in request.subscriptions:
             if since is LIVE_ONLY:
-                each.seen = event.id
+                each.move_to(event.id, event.epoch)
+                each.keep_place()  # no gap belongs to it
             elif each.seen is not None:
-                each.seen = min(each.seen, event.id) if since.epoch == event.epoch else 0
+                same = since.epoch == event.epoch
+                each.move_to(min(each.seen, event.id) if same else 0, event.epoch)
             elif since.after is not None:
                 valid = since.epoch in (None, event.epoch) and since.after <= event.id
-                each.seen = since.after if valid else 0
+                each.move_to(since.after if valid else 0, event.epoch)
+            else:
+                each.epoch = event.epoch
             if each.settled.is_set():
                 each.mark_reconnected(complete=since is not LIVE_ONLY)
             if not self._counted:
@@ -240,6 +251,7 @@ class Subscriber:
             for message in each.pending:
                 each.deliver(message)
             each.pending.clear()
+            each.keep_place()
             each.stage = Stage.LIVE
             each.caught_up = True
             each.request = None
@@ -266,6 +278,7 @@ class Subscriber:
         by_tags: dict[TagSet, list[Subscription]] = {}
         for each in subscriptions:
             each.request = None
+            each.move_back()
             each.stage = Stage.INACTIVE
             by_tags.setdefault(each.tags, []).append(each)
         if self._counted:

@@ -83,9 +83,11 @@ class Subscription(Feed[Message | Gap]):
         self.stage = Stage.INACTIVE
         self.pending: list[Message] = []
         self.seen: int | None = None  # highest id given to it; None where there are no ids
+        self.epoch: str | None = None  # the log that this id is in; None where that isn't known
         self.caught_up = False  # has been live
         self.taken = 0  # messages that the reader has taken
         self._limit = queue
+        self._before: tuple[int | None, str | None] | None = None  # see `move_to`
         self._messages = 0  # in the queue, without gaps
         self._raise_on_gap = raise_on_gap
         self._on_gap = on_gap
@@ -147,6 +149,7 @@ class Subscription(Feed[Message | Gap]):
             if self.seen is not None and message.id <= self.seen:
                 return
             self.seen = message.id
+            self.keep_place()
         if self._messages >= self._limit:
             self.lost += 1
             self._append_gap(Gap(lost=1))
@@ -154,6 +157,26 @@ class Subscription(Feed[Message | Gap]):
         self._queue.append(message)
         self._messages += 1
         self._arrived.notify()
+
+    def move_to(self, seen: int, epoch: str) -> None:
+        """Take what is behind a position, as a server has said that its replay will bring it.
+
+        Until something of the replay has come this can be undone: the server may be gone before it
+        tells of a gap, and would not do so if it was asked for what is behind the new position.
+        """
+        if self._before is None:
+            self._before = self.seen, self.epoch
+        self.seen, self.epoch = seen, epoch
+
+    def keep_place(self) -> None:
+        """Something of the replay has come, be it its end."""
+        self._before = None
+
+    def move_back(self) -> None:
+        """Nothing of the replay has come, and nothing more will: be where it was."""
+        if self._before is not None:
+            self.seen, self.epoch = self._before
+            self._before = None
 
     def start_replay(self) -> None:
         """The replay has begun, and will bring the pending messages again."""
@@ -193,6 +216,7 @@ class Subscription(Feed[Message | Gap]):
 
     def mark_history_gap(self, *, reconnected: bool) -> None:
         """The history no longer has some of the messages that would come next."""
+        self.keep_place()
         self._append_gap(Gap(reconnected=reconnected, forgotten=True))
 
     def _append_gap(self, gap: Gap) -> None:

@@ -20,6 +20,7 @@ from mist.client import (
     State,
     fanout,
     line,
+    subscribe_request,
     websocket,
 )
 from mist.history import Policy
@@ -213,6 +214,69 @@ async def test_what_came_with_nonsense_behind_it_is_delivered(nursery: trio.Nurs
             await states.wait(State.CONNECTED, 2)
             assert (await anext(subscription)).id == 7
     assert any("resume E:7 a" in each for each in fake.asked)
+
+
+@pytest.mark.parametrize("since", [None, ("E", 6)], ids=["live", "since"])
+async def test_a_gap_that_a_lost_connection_kept_back_is_told_by_the_next(
+    nursery: trio.Nursery, since: tuple[str, int] | None
+) -> None:
+    fake: Fake = await nursery.start(Fake("tcp").run)
+    # Asked for in each greeting, and before each resume. At the second one the server is gone.
+    before = ["last E 6", "last E 6"] if since is None else []
+    newest = iter([*before, "last F 9", "last F 9\nwhat"])
+    fake.answers["last"] = lambda connection: [next(newest, "last F 9")]
+    fake.answers["resume E:6 a"] = lambda connection: ["gap F 1", fake.deliver(1)]
+    fake.answers["ping"] = lambda connection: [] if fake.asked[-2] == "resume E:6 a" else ["pong"]
+    gaps: list[Gap] = []
+    with trio.fail_after(5):
+        async with (
+            connected(fake) as client,
+            client.subscribe(["a"], since=since, on_gap=gaps.append) as subscription,
+        ):
+            if since is None:
+                await fake.push("what")  # the server is replaced by one with another log
+            assert (await anext(subscription)).id == 1
+    assert [gap.forgotten for gap in gaps] == [True]
+    assert not any(each.startswith("resume F") for each in fake.asked)
+
+
+async def test_each_part_of_a_resume_keeps_its_log_until_it_is_answered(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscribe_request, "_MAX_TAG_SETS", 1)
+    is_line = fake.dialect == "tcp"
+    states = States()
+
+    def resumed(tag: str, epoch: str = "E", id_: int = 6) -> str:
+        if is_line:
+            return f"resume {epoch}:{id_} {tag}"
+        since = {"epoch": epoch, "id": id_}
+        return json.dumps({"command": "subscribe", "tags": [tag], "since": since})
+
+    def first(connection: int) -> list[str]:
+        if is_line:
+            return ["gap F 1", fake.deliver(1, tags="a")]
+        reply = {"success": True, "command": "subscribe", "epoch": "F", "id": 9, "recovered": False}
+        return [json.dumps(reply), fake.deliver(1, tags="a")]
+
+    fake.answers[resumed("a")] = first
+    fake.answers[resumed("b")] = lambda connection: ["what" if is_line else "{}"]
+    with trio.fail_after(5):
+        async with (
+            connected(fake, on_state=states) as client,
+            client.subscribe(["a"]) as one,
+            client.subscribe(["b"]),
+        ):
+            await fake.push(fake.deliver(6, tags="a,b"))
+            assert (await anext(one)).id == 6
+            await client.ping()
+            if is_line:
+                fake.answers["last"] = lambda connection: ["last F 9"]
+            await fake.push("what" if is_line else "")
+            assert (await anext(one)).id == 1
+            await states.wait(State.CONNECTED, 4)
+    assert resumed("a", "F", 9) in fake.asked
+    assert resumed("b") in fake.asked[fake.asked.index(resumed("a", "F", 9)) :]
 
 
 async def test_a_gap_told_in_the_middle_stands_at_its_place(fake: Fake) -> None:
