@@ -1460,6 +1460,9 @@ class PollTransport extends HttpTransport {
       table.streamStarted({...answer, id: answer.id < position.id ? answer.id : Infinity});
       for (const each of answer.messages) table.receive(each);
       table.advanceTo(answer.id);
+      const revoked = answer.revoked ?? [];
+      for (const tags of revoked) table.revoked(tags);
+      if (revoked.length) return; // the next one is without them, or would be refused
       position = {epoch: answer.epoch, id: answer.id};
       await table.queue.waitUncongested();
       // A proxy or cache replied instead of the server, without waiting.

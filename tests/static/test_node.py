@@ -117,6 +117,45 @@ def test_it_takes_the_class_of_the_package_ws(urls: list[str]) -> None:
     ]
 
 
+REVOKED = """
+const ask = async (method, path, body) => {
+  const headers = {"Content-Type": "application/json"};
+  const answer = await fetch(http + path, {method, headers, body: JSON.stringify(body)});
+  return answer.json();
+};
+const {id, token} = await ask("PUT", "/v1/tokens", {tags: ["lost", "kept"]});
+const refused = [];
+const plain = globalThis.fetch;
+let waits;
+const waiting = new Promise((resolve) => (waits = resolve));
+globalThis.fetch = async (...request) => {
+  if (/stream|timeout=25/.test(request[0])) waits();
+  const answer = await plain(...request);
+  if (!answer.ok) refused.push(answer.status);
+  return answer;
+};
+const client = open(http, {token, transports: [TRANSPORT]});
+const told = new Promise((resolve) => client.on("revoked", ({tags}) => resolve(tags)));
+const kept = new Promise((resolve) => client.subscribe(["kept"], resolve));
+await client.subscribe(["lost"], () => {}).ready;
+await waiting;
+await ask("PATCH", `/v1/tokens/${id}`, {remove: ["lost"]});
+const tags = await told;
+await ask("POST", "/v1/messages", {tags: ["kept"], data: "x"});
+say([tags, (await kept).data, refused]);
+client.close();
+"""
+
+
+@pytest.mark.parametrize("transport", ["sse", "polling"])
+def test_a_subscription_that_was_revoked_is_told_and_not_asked_for_again(
+    urls: list[str], transport: str
+) -> None:
+    script = WITHOUT + REVOKED.replace("TRANSPORT", f'"{transport}"')
+    for file in ("mist.js", "mist.min.js"):
+        assert run(script, urls, file=file) == [[["lost"], "x", []]]
+
+
 def test_it_uses_the_websocket_of_the_runtime(
     urls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
