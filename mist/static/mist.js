@@ -1356,7 +1356,7 @@ class StreamTransport extends HttpTransport {
   async check(tagSets, signal) {
     const response = await this.get(this.url.stream, tagSets, {}, signal);
     // A proxy that buffers streams may let the headers through, but no event.
-    for await (const event of events(response.body)) if (event.type === "ready") return;
+    for await (const {type} of events(response.body, signal)) if (type === "ready") return;
     throw lost("the stream ended");
   }
 
@@ -1366,7 +1366,7 @@ class StreamTransport extends HttpTransport {
     const more = id === Infinity ? {} : {since: formatPosition({epoch: table.epoch, id})};
     const opening = this.get(this.url.stream, tagSets, more, signal);
     const response = await withTimeout(REPLY_TIMEOUT, opening, lost("the stream did not begin"));
-    for await (const {type, data} of events(response.body)) {
+    for await (const {type, data} of events(response.body, signal)) {
       if (type === "end" && data.code === 1000) return; // its last subscription was revoked
       if (type === "end") throw closeFailure(data.code, data.reason);
       this.#take(type, data);
@@ -1379,7 +1379,7 @@ class StreamTransport extends HttpTransport {
     const url = new URL("presence/stream", this.url.stream);
     const opening = this.get(url, [tags], {}, signal);
     const response = await withTimeout(REPLY_TIMEOUT, opening, lost("the stream did not begin"));
-    for await (const {type, data} of events(response.body)) {
+    for await (const {type, data} of events(response.body, signal)) {
       if (type === "presence") this.presence.told(data);
       else if (type === "end" && data.code === 1000) {
         throw new Failure("not_granted", data.reason, {refused: true});
@@ -1411,9 +1411,17 @@ class StreamTransport extends HttpTransport {
   }
 }
 
-/** The events of a stream, their data parsed as JSON. */
-async function* events(body) {
+/**
+ * The events of a stream, their data parsed as JSON, until the signal aborts.
+ *
+ * That the request had the signal is not enough: Node forgets so when its garbage collector has taken
+ * the request, while the stream goes on.
+ */
+async function* events(body, signal) {
   const reader = body.getReader();
+  const stop = () => reader.cancel().catch(() => {}); // ends what is being read
+  signal.addEventListener("abort", stop, {once: true});
+  if (signal.aborted) stop();
   const decoder = new TextDecoder();
   const event = {type: "message", data: ""};
   let rest = "";
@@ -1421,6 +1429,7 @@ async function* events(body) {
     for (;;) {
       const silent = lost("the stream is silent");
       const {done, value} = await withTimeout(STREAM_TIMEOUT, reader.read(), silent);
+      signal.throwIfAborted();
       if (done) return;
       const lines = (rest + decoder.decode(value, {stream: true})).split("\n");
       rest = lines.pop();
@@ -1435,7 +1444,8 @@ async function* events(body) {
       }
     }
   } finally {
-    reader.cancel().catch(() => {});
+    signal.removeEventListener("abort", stop);
+    stop();
   }
 }
 

@@ -156,6 +156,31 @@ def test_a_subscription_that_was_revoked_is_told_and_not_asked_for_again(
         assert run(script, urls, file=file) == [[["lost"], "x", []]]
 
 
+def test_a_stream_ends_although_the_garbage_collector_has_taken_its_request(
+    urls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NODE_OPTIONS", "--expose-gc")
+    script = """
+    const client = open(http, {transports: ["sse"]});
+    const first = await new Promise((resolve) => client.subscribe(["a"], resolve, {since: -1}));
+    const collect = async () => {
+      for (let turn = 0; turn < 5; turn++) {
+        await new Promise((resolve) => setTimeout(resolve, 10));
+        gc();
+      }
+    };
+    await collect();
+    const late = new Promise((_, reject) => setTimeout(reject, 5000, "late").unref());
+    await Promise.race([client.subscribe(["a", "p"], () => {}).ready, late]);
+    await collect();
+    client.close(); // or the process would not end
+    say(first.data);
+    """
+    module = (STATIC / "mist.js").as_uri()
+    told = run_script(WITHOUT + START + script, seconds=15, module=module, urls=urls)
+    assert told == ["hello"]
+
+
 def test_it_uses_the_websocket_of_the_runtime(
     urls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
