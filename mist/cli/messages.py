@@ -1,6 +1,7 @@
 """`mist publish`, `subscribe`, `ping`, `list` and `who`."""
 
 import base64
+import io
 import json
 import sys
 import time
@@ -21,6 +22,8 @@ from mist.errors import InvalidAudience
 from mist.message import Message, is_tag_pattern
 
 __all__ = ["list_tags", "ping", "publish", "subscribe", "who"]
+
+_READ = 1 << 16  # bytes of standard input at a time
 
 
 def _audience(value: str) -> Audience:
@@ -70,13 +73,21 @@ async def publish(
     if to is not None and store:
         raise click.UsageError("--store and --to can't be combined")
     done: dict[str, object] = {"published": 1}
-    async with server.connect(reconnect=False) as client:
+    connected = trio.CancelScope()  # cancelled where the connection is lost
+
+    def end(state: State) -> None:
+        if state is State.CLOSED:
+            connected.cancel()
+
+    async with server.connect(reconnect=False, on_state=end) as client:
         if data is not None and store:
             done["id"] = await client.store(tags.split(","), data)
         elif data is not None:
             await client.publish(tags.split(","), data, to=to)
         else:
-            done["published"] = await _publish_lines(client, tags, to, quiet=as_json)
+            with connected:
+                done["published"] = await _publish_lines(client, tags, to, quiet=as_json)
+            await client.flush()  # tells why, where the connection was lost
     if as_json:
         print_json(done)
     elif store:
@@ -98,22 +109,55 @@ def _position(value: str) -> Start:
 
 
 async def _publish_lines(client: Client, tags: str, to: Audience | None, *, quiet: bool) -> int:
+    if sys.stdin is None:
+        raise click.UsageError("--stdin: standard input is closed")
     count = 0
     tag_list = tags.split(",")
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} messages published"))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as p:
         task = p.add_task("publish")
-        source = trio.wrap_file(sys.stdin.buffer)
-        async for line in source:
-            await client.publish(tag_list, line.removesuffix(b"\n"), to=to)
-            count += 1
-            if count % 1000 == 0:
-                p.update(task, completed=count)
+        lines = _Lines(sys.stdin.fileno())
+        while found := await lines.read():
+            for line in found:
+                await client.publish(tag_list, line, to=to)
+            count += len(found)
+            p.update(task, completed=count)
         await client.flush()
     if not quiet:
         console.print(f"{count:,} messages published", highlight=False)
     return count
+
+
+class _Lines:
+    """The lines of a file that may have none for hours, such as what `tail -f` writes.
+
+    A read is left behind where it is cancelled, by Ctrl-C or by the end of the connection. Else
+    neither would be noticed before the next line. A buffered file would still be locked by that
+    read when the process ends, which Python takes for a fatal error.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._file = io.FileIO(descriptor, closefd=False)
+        self._begun: list[bytes] = []  # a line whose end is not read yet, in pieces
+
+    async def read(self) -> list[bytes]:
+        """The next lines, as many as there are, without their ends; empty at the end of the file.
+
+        Cancelled, what it reads is lost.
+        """
+        while piece := await trio.to_thread.run_sync(
+            self._file.read, _READ, abandon_on_cancel=True
+        ):
+            first, *others = piece.split(b"\n")
+            self._begun.append(first)
+            if others:
+                lines = [b"".join(self._begun), *others]
+                self._begun = [lines.pop()]
+                return lines
+        last = b"".join(self._begun)
+        self._begun = []
+        return [last] if last else []
 
 
 @click.command(

@@ -1,8 +1,11 @@
 """The commands for people, as processes against a real server."""
 
 import json
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -73,6 +76,66 @@ def test_ten_thousand_lines_arrive_in_order(process: Process) -> None:
         assert done.returncode == 0
         assert "10,000 messages published" in done.stderr
         assert [line["data"] for line in subscriber.lines(10_000)] == lines.split()
+
+
+def test_lines_are_told_apart_wherever_a_read_ends(process: Process) -> None:
+    sent = ["", "x" * 200_000, "crlf\r", "", "without an end"]
+    with Subscriber(process, "apart", "--count", "5") as subscriber:
+        done = run(process, "publish", "apart", "--stdin", stdin="\n".join(sent))
+        assert done.returncode == 0
+        assert [line["data"] for line in subscriber.lines(5)] == sent
+
+
+@contextmanager
+def waiting_publisher(process: Process) -> Iterator["subprocess.Popen[str]"]:
+    """`mist publish --stdin` that has published one line, and waits for the next."""
+    with Subscriber(process, "waiting", "--count", "1") as subscriber:
+        popen = subprocess.Popen(
+            [sys.executable, "-m", "mist", "publish", "waiting", "--stdin"],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(MIST_HOST=process.urls[0]),
+        )
+        try:
+            assert popen.stdin is not None
+            popen.stdin.write("one\n")
+            popen.stdin.flush()
+            assert subscriber.lines(1) == [{"tags": ["waiting"], "data": "one"}]
+            yield popen
+        finally:
+            popen.kill()
+            popen.communicate()
+
+
+def test_ctrl_c_ends_a_publisher_that_waits_for_a_line(process: Process) -> None:
+    with waiting_publisher(process) as popen:
+        popen.send_signal(signal.SIGINT)
+        assert popen.wait(10) == 130
+        assert popen.stderr is not None
+        assert popen.stderr.read() == ""
+
+
+def test_a_publisher_that_waits_for_a_line_notices_that_its_server_has_gone(
+    tmp_path: Path,
+) -> None:
+    with serving(tmp_path) as process, waiting_publisher(process) as popen:
+        process.stop()
+        assert popen.wait(10) == 3
+        assert popen.stderr is not None
+        assert "connection lost" in popen.stderr.read()
+
+
+def test_a_standard_input_that_is_closed_is_told_of(process: Process) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"exec {sys.executable} -m mist publish a --stdin <&-"],
+        capture_output=True,
+        text=True,
+        env=environment(MIST_HOST=process.urls[0]),
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("Error: --stdin: standard input is closed\n")
 
 
 def test_a_token_can_be_made_and_used_by_a_browser_like_subscriber(process: Process) -> None:
