@@ -52,7 +52,7 @@ class Server:
 
     Attributes:
         secret: for `tcp`; for requests over HTTP before the token.
-        token: for WebSockets.
+        token: for WebSockets, and for requests over HTTP.
     """
 
     url: str
@@ -70,7 +70,7 @@ class Server:
         """
         scheme, url = self.url.partition("://")[0].lower(), self.url
         if scheme in HTTP_SCHEMES:
-            site = Site.of(url, self.token if self.secret is None else self.secret)
+            site = Site.of(url, self.secret, self.token)
             if options.get("reconnect") is False:
                 return cast("AbstractAsyncContextManager[Client]", Requests(site))
             scheme, url = "ws", websocket_url(site)

@@ -43,6 +43,7 @@ class Site:
     Attributes:
         name: host and port, for errors: no error repeats the URL, which may hold a password.
         prefix: what stands before each path.
+        token: for requests where there is no secret.
     """
 
     host: str
@@ -51,9 +52,10 @@ class Site:
     prefix: str
     name: str
     secret: str | None = attrs.field(default=None, repr=False)
+    token: str | None = attrs.field(default=None, repr=False)
 
     @classmethod
-    def of(cls, url: str, secret: str | None = None) -> "Site":
+    def of(cls, url: str, secret: str | None = None, token: str | None = None) -> "Site":
         """The listener that a URL names.
 
         Raises:
@@ -71,7 +73,7 @@ class Site:
         name = f"[{host}]" if ":" in host else host
         name = f"{name}:{port}" if port else name
         prefix = parts.path.rstrip("/")
-        return cls(host, port, parts.scheme == "https", prefix, name, secret)
+        return cls(host, port, parts.scheme == "https", prefix, name, secret, token)
 
     def get(self, path: str) -> Any:
         """The answer to a GET request, parsed.
@@ -97,6 +99,8 @@ class Site:
         headers: dict[str, str | bytes] = {}
         if self.secret is not None:
             headers["Authorization"] = b"Bearer " + self.secret.encode()
+        elif self.token is not None:
+            headers["X-Auth-Token"] = self.token.encode()
         if body is not None:
             headers["Content-Type"] = "application/json"
         connection = self._connection()
@@ -111,7 +115,8 @@ class Site:
             why = getattr(error, "strerror", None) or type(error).__name__
             raise HttpError(f"can't reach {self.name}: {why}", UNREACHABLE) from None
         except ValueError:  # whose text would have the secret
-            raise HttpError("the secret holds what no header can carry", USAGE) from None
+            what = "token" if self.secret is None else "secret"
+            raise HttpError(f"the {what} holds what no header can carry", USAGE) from None
         finally:
             connection.close()
 

@@ -55,6 +55,23 @@ def test_a_message_has_the_audience_it_is_given(process: Process) -> None:
     assert "answers 401" in found.stderr
 
 
+def test_a_token_publishes_what_it_grants(process: Process) -> None:
+    made = mist("token", "new", ">mine:*", MIST_SERVER=process.urls[0], **SECRET)
+    token = made.stdout.split()[0]
+    found = mist("publish", "mine:1", "x", "--store", "--token", token, MIST_SERVER=process.urls[1])
+    assert (found.returncode, found.stderr) == (0, "")
+    assert int(found.stdout) > 0
+    for arguments, answer in (
+        (("publish", "other", "x", "--token", token), "answers 403"),
+        (("list", "--token", token), "answers 403: this needs the secret, not a token"),
+        (("publish", "mine:1", "x", "--token", "nosuch"), "answers 401"),
+        (("publish", "mine:1", "x", "--token", "a\nb"), "the token holds what no header can carry"),
+    ):
+        found = mist(*arguments, MIST_SERVER=process.urls[1])
+        assert (found.returncode != 0, found.stdout) == (True, "")
+        assert answer in found.stderr
+
+
 def test_a_subscription_is_a_websocket_there(process: Process) -> None:
     made = mist("token", "new", "ws", MIST_SERVER=process.urls[0], **SECRET)
     token = made.stdout.split()[0]
