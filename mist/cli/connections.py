@@ -85,10 +85,10 @@ def list_connections(
     server: str, secret: str | None, search: str, sort: str, limit: int, as_json: bool
 ) -> None:
     """List connections, of all nodes."""
-    if not as_json:
-        click.echo(_HEADINGS)
     listed, count, missing = 0, 0, set[str]()
-    for page in _pages(server, secret, search, sort, limit):
+    for number, page in enumerate(_pages(server, secret, search, sort, limit)):
+        if not as_json and not number:
+            click.echo(_HEADINGS)
         for each in page["connections"][: limit - listed]:
             if as_json:
                 print_json(each)

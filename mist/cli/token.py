@@ -100,11 +100,11 @@ async def create(
 async def list_tokens(server: Server, as_json: bool) -> None:
     """List all tokens: what is known of them, never their texts."""
     after: str | None = ""
-    if not as_json:
-        click.echo(HEADINGS)
     async with server.connect(reconnect=False) as client:
         while after is not None:
             page = await client.tokens(after)
+            if not as_json and not after:
+                click.echo(HEADINGS)
             for each in page.tokens:
                 if as_json:
                     print_json(msgspec.to_builtins(each))

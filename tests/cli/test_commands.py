@@ -172,6 +172,9 @@ def test_errors_name_their_cause(process: Process) -> None:
         (["publish", "a,,b", "x"], 2, "Empty tag: a tag has at least one character"),
         (["token", "register", "a", "two words"], 2, "Invalid token: a token is 1 to 255 bytes"),
         (["ping", "--host", "gopher://127.0.0.1:1"], 2, "a server's URL begins with one of tcp,"),
+        (["token", "list", "--server", "tcp://127.0.0.1:1"], 3, "connection refused"),
+        (["connections", "list", "--server", "http://127.0.0.1:1"], 3, "can't reach 127.0.0.1:1"),
+        (["nodes", "--server", "http://127.0.0.1:1"], 3, "can't reach 127.0.0.1:1"),
     ):
         done = run(process, *arguments)
         assert (done.returncode, done.stdout) == (code, "")
