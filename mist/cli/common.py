@@ -1,7 +1,6 @@
 """Shared by the client commands: a connection to the server, and exit codes for errors."""
 
 import functools
-import os
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -11,7 +10,7 @@ import attrs
 import click
 import trio
 
-from mist.cli.exits import INTERRUPTED, REFUSED, UNREACHABLE, USAGE, fail
+from mist.cli.exits import FULL, INTERRUPTED, REFUSED, UNREACHABLE, USAGE, drop_output, fail
 from mist.cli.http import HttpError, Site
 from mist.cli.options import HTTP_SCHEMES, secret_option, server_option
 from mist.cli.requests import Requests, websocket_url
@@ -113,8 +112,7 @@ def run(function: Callable[[], Awaitable[None]]) -> None:
     except (Exception, KeyboardInterrupt, BaseExceptionGroup) as error:
         match _first(error):
             case BrokenPipeError():
-                # The reader of the pipe has ended (`| head`). Nothing may be flushed at exit.
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                drop_output()  # the reader of the pipe has ended (`| head`)
                 sys.exit(0)
             case KeyboardInterrupt():
                 sys.exit(INTERRUPTED)
@@ -126,6 +124,8 @@ def run(function: Callable[[], Awaitable[None]]) -> None:
                 fail(str(wrong), USAGE)
             case click.ClickException() as wrong:
                 raise wrong from None
+            case OSError() as full if full.errno in FULL:
+                raise full from None
             case _:
                 raise
 

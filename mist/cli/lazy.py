@@ -18,7 +18,7 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from mist.cli.exits import INTERRUPTED
+from mist.cli.exits import FULL, INTERRUPTED, REFUSED, drop_output, fail
 
 __all__ = ["LazyGroup", "exit_on_interrupt", "lean_imports"]
 
@@ -85,6 +85,16 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             names = self.list_commands(ctx)
             formatter.write_dl([(name, self.lazy_commands[name][1]) for name in names])
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the command line; where a disk is full, that is one line."""
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            drop_output()
+            fail(f"can't write: {error.strerror}", REFUSED)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; a Ctrl-C that it doesn't handle ends it without a traceback."""

@@ -59,6 +59,6 @@ def serve(**flags: object) -> None:
 def _announce(url: str) -> None:
     try:
         print(f"listening on {url}", flush=True)
-    except BrokenPipeError:
-        # The parent process has stopped reading; serve anyway.
+    except OSError:
+        # The parent process has stopped reading, or a disk is full; serve anyway.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # for the rest of the process

@@ -183,6 +183,26 @@ def test_errors_name_their_cause(process: Process) -> None:
         assert words in line
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize(
+    "command",
+    ["ping", "publish full x --store", "subscribe full --since 0", "config show", "--help"],
+)
+def test_a_full_disk_is_one_line(process: Process, command: str) -> None:
+    run(process, "publish", "full", "x")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "mist", *command.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(MIST_SERVER=process.urls[0]),
+            timeout=30,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, "mist: can't write: No space left on device\n")
+
+
 def test_a_revoked_subscriber_ends_with_a_word(process: Process) -> None:
     token = run(process, "token", "new", "revoked").stdout.strip()
     variables = {"MIST_HOST": process.urls[1], "MIST_TOKEN": token}

@@ -3,12 +3,15 @@
 import json
 import signal
 import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from mist.broker.projection import COMPILED
-from tests.processes import LISTEN, dial, mist, serving
+from tests.processes import LISTEN, dial, environment, mist, serving
 
 
 def ask(sock: socket.socket, text: bytes) -> bytes:
@@ -23,6 +26,28 @@ def test_it_announces_each_listener_once_it_listens(tmp_path: Path) -> None:
         assert not any(url.endswith(":0") for url in server.urls)
         with dial(server.urls[0]) as sock:
             assert ask(sock, b"ping\n") == b"pong\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_it_serves_where_it_can_announce_nothing(tmp_path: Path) -> None:
+    url = f"tcp+unix://{tmp_path}/socket"
+    options = ["--listen", url, "--data", str(tmp_path / "data")]
+    with (
+        open("/dev/full", "w") as full,
+        subprocess.Popen(
+            [sys.executable, "-m", "mist", "serve", *options],
+            stdout=full,
+            stderr=subprocess.DEVNULL,
+            env=environment(),
+        ) as popen,
+    ):
+        try:
+            give_up = time.monotonic() + 20
+            while mist("ping", MIST_SERVER=url).returncode:
+                assert popen.poll() is None
+                assert time.monotonic() < give_up
+        finally:
+            popen.kill()
 
 
 HTTP = ("--listen", "http://127.0.0.1:0")

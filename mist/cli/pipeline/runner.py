@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.status import Status
 
 from mist.archive import ArchiveMissing
-from mist.cli.exits import INTERRUPTED, REFUSED, UNREACHABLE, USAGE, fail
+from mist.cli.exits import INTERRUPTED, REFUSED, UNREACHABLE, USAGE, drop_output, fail
 from mist.cli.lazy import exit_on_interrupt
 from mist.cli.pipeline.options import Spark
 from mist.errors import CommandError, MistError, StartupError
@@ -202,8 +202,7 @@ def errors_as_exit_codes(*, verbose: bool) -> Iterator[None]:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
-        # The reader of the pipe has ended (`| head`). Nothing may be flushed at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()  # the reader of the pipe has ended (`| head`)
         sys.exit(0)
     except MistError as error:
         if verbose and (details := getattr(error, "details", "")):
