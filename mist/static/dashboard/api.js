@@ -14,6 +14,16 @@ export class Problem extends Error {
   }
 }
 
+/**
+ * What has become of a request that was not answered as asked, as a sentence for who made it.
+ *
+ * @param {{status, message}} problem a Problem, or what is like one.
+ * @param {string} what is said of a refused one.
+ */
+export function sentenceOf({status, message}, what = "Refused") {
+  return status === 0 ? "The server does not respond." : `${what}: ${message}.`;
+}
+
 async function problemOf(response) {
   let body = {};
   try {

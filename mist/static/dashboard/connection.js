@@ -1,5 +1,6 @@
 /** One connection in a dialog: its figures, its subscriptions, and the end of its session. */
 
+import {sentenceOf} from "./api.js";
 import {age, holderOf, TRANSPORTS} from "./connections.js";
 import {byId, element, onClosed, pair, Rows, setHidden, setText} from "./dom.js";
 import {brief, bytes, count, date, several, textOf} from "./format.js";
@@ -145,7 +146,7 @@ export class ConnectionDialog {
       this.#gone("Ended.");
     } catch (problem) {
       if (problem.status === 404) this.#gone("It had ended already.");
-      else this.#say(`Not ended: ${problem.message}.`);
+      else this.#say(sentenceOf(problem, "Not ended"));
     }
     byId("connection-close").focus();
     this.ended();

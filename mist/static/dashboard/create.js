@@ -1,5 +1,6 @@
 /** The dialog that creates a token. Its text is shown once, here, and forgotten when it closes. */
 
+import {sentenceOf} from "./api.js";
 import {byId, onClosed, setHidden, setText} from "./dom.js";
 import {tagsOf} from "./token.js";
 
@@ -69,7 +70,7 @@ export class CreateDialog {
       const made = await this.api.send("PUT", "/v1/tokens", body);
       this.#show(made);
     } catch (problem) {
-      this.#say(`Refused: ${problem.message}.`);
+      this.#say(sentenceOf(problem));
     }
     this.created();
   }

@@ -1,5 +1,6 @@
 /** The publish form. */
 
+import {sentenceOf} from "./api.js";
 import {byId, setText} from "./dom.js";
 import {count, several} from "./format.js";
 
@@ -18,8 +19,7 @@ export function tagsIn(text) {
 
 /** A problem as a sentence for the user of a form. */
 export function wordsFor(problem) {
-  if (problem.status === 0) return "The server does not respond.";
-  return (WORDS[problem.status] ?? `Refused: ${problem.message}.`).replaceAll("`", "");
+  return (WORDS[problem.status] ?? sentenceOf(problem)).replaceAll("`", "");
 }
 
 export class Publish {

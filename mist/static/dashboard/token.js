@@ -1,5 +1,6 @@
 /** One token in a dialog: what is known of it, what it grants, and its end. */
 
+import {sentenceOf} from "./api.js";
 import {byId, element, onClosed, pair, Rows, setText} from "./dom.js";
 import {date, textOf} from "./format.js";
 import {expiry} from "./tokens.js";
@@ -136,7 +137,7 @@ export class TokenDialog {
       this.#enable(false);
       this.#say("This token has been revoked.", true);
     } else {
-      this.#say(`Refused: ${problem.message}.`, true);
+      this.#say(sentenceOf(problem), true);
     }
   }
 }

@@ -146,6 +146,24 @@ async def test_what_cannot_be_created_is_told(live: Page) -> None:
     assert await live.evaluate("document.getElementById('create-tags').value") == "with space"
 
 
+async def test_a_server_that_does_not_respond_has_refused_nothing(
+    opened: Open, server: Server
+) -> None:
+    await make(server, "t1", "a", name="job")
+    async with opened(server) as page:
+        await rows(page, 1)
+        await page.evaluate("window.fetch = () => Promise.reject(new TypeError('Failed to fetch'))")
+        await page.click("#tokens-create")
+        await page.type("a")
+        await page.press("Enter")
+        await said(page, "create-said", "The server does not respond.")
+        await page.click("#create-close")
+        await page.click(f"{ROWS} .link")
+        await page.click("#token-revoke")
+        await page.click("#confirm-do")
+        await said(page, "token-said", "The server does not respond.")
+
+
 async def test_tags_are_granted_and_taken_away(opened: Open, server: Server) -> None:
     record = await make(server, "t1", "a,b", name="job")
 
