@@ -13,6 +13,7 @@ export class Paging {
   #asked = 0; // requests so far, so that a late answer is not taken for the newest
   #size;
   #isSeen = false;
+  #isOld = false; // it was to be requested again while nobody saw it
 
   /**
    * @param {string} id of the list: `ID-search`, `ID-back`, `ID-on` and `ID-count` belong to it.
@@ -26,6 +27,7 @@ export class Paging {
     // A server looks through all that it has for a page, so none is asked for that nobody sees.
     new IntersectionObserver((all) => {
       this.#isSeen = all.at(-1).isIntersecting;
+      if (this.#isSeen && this.#isOld) this.refresh();
     }).observe(byId(`${id}-form`).parentElement);
     byId(`${id}-search`).addEventListener("input", () => {
       clearTimeout(this.#timer);
@@ -57,14 +59,16 @@ export class Paging {
     return this.refresh();
   }
 
-  /** Request the page again, if it is on the screen, or was never requested. */
+  /** Request the page again, once it is on the screen, or if it was never requested. */
   follow() {
     if (this.#isSeen || !this.#asked) this.refresh();
+    else this.#isOld = true;
   }
 
   /** Request the page again. */
   async refresh() {
     const number = ++this.#asked;
+    this.#isOld = false;
     const query = new URLSearchParams({limit: this.#size});
     if (this.search) query.set("search", this.search);
     if (this.#after !== undefined) query.set("after", this.#after);
