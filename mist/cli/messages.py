@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import logging
 import sys
 import time
 from datetime import datetime
@@ -79,6 +80,9 @@ async def publish(
         if state is State.CLOSED:
             connected.cancel()
 
+    if data is not None:
+        # A refusal ends the command with an error. Of lines it is logged: that may be hours before.
+        logging.getLogger("mist.client").addHandler(logging.NullHandler())
     async with server.connect(reconnect=False, on_state=end) as client:
         if data is not None and store:
             done["id"] = await client.store(tags.split(","), data)

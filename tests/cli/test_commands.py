@@ -183,6 +183,18 @@ def test_errors_name_their_cause(process: Process) -> None:
         assert words in line
 
 
+def test_a_message_that_the_server_refuses_is_one_line(tmp_path: Path) -> None:
+    with serving(tmp_path, "--max-data", "10") as process:
+        done = run(process, "publish", "a", "x" * 11)
+        assert (done.returncode, done.stderr) == (1, "mist publish: Line too long\n")
+        done = run(process, "publish", "a", "--stdin", stdin="x" * 11)
+        assert done.returncode == 1
+        assert done.stderr.splitlines() == [
+            "the server refused a message: Line too long",
+            "mist publish: Line too long",
+        ]
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 @pytest.mark.parametrize(
     "command",
