@@ -72,6 +72,8 @@ class Server:
             site = Site.of(url, self.secret, self.token)
             if options.get("reconnect") is False:
                 return cast("AbstractAsyncContextManager[Client]", Requests(site))
+            if self.token is None:
+                raise HttpError("subscribing over HTTP needs a token; tcp:// needs none", USAGE)
             scheme, url = "ws", websocket_url(site)
         if scheme.startswith("ws"):
             return connect(url, token=self.token, **options)

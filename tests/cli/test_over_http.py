@@ -102,6 +102,7 @@ def test_a_subscription_is_a_websocket_there(process: Process) -> None:
         (("ping", "--server", "http://127.0.0.1:1"), 3, "can't reach 127.0.0.1:1"),
         (("ping", "--server", "http://u:geheim@127.0.0.1"), 2, "host, port and path only"),
         (("subscribe", "a", "--server", "http://["), 2, "not an HTTP listener"),
+        (("subscribe", "a"), 2, "subscribing over HTTP needs a token; tcp:// needs none"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(
