@@ -38,6 +38,7 @@ _OURS: Final = {
     *(MANIFEST, SETTINGS, HISTORY, TOKENS, f"{TOKENS}.key", _LOCK),
     *(f"{name}.new" for name in (MANIFEST, SETTINGS, HISTORY, TOKENS, f"{TOKENS}.key")),
     f"{HISTORY}-journal",  # of an update that was interrupted: SQLite takes it back
+    f"{HISTORY}.new-journal",  # of a first backup that was
 }
 
 

@@ -105,6 +105,19 @@ def test_secrets_stay_where_they_are(tmp_path: Path) -> None:
         assert server.popen.poll() is None
 
 
+def test_a_first_backup_that_was_killed_is_made_again(tmp_path: Path) -> None:
+    data, folder = tmp_path / "data", tmp_path / "backup"
+    folder.mkdir()
+    for name in ("lock", "history.db.new", "history.db.new-journal"):  # what SIGKILL leaves
+        (folder / name).write_bytes(b"half of it")
+    with serving(data) as server:
+        assert mist("publish", "a", "x", "--store", MIST_SERVER=server.urls[0]).returncode == 0
+        backed_up(folder, data)
+    assert not list(folder.glob("*.new*"))
+    log = f"sqlite:///{folder}/history.db"
+    assert '"x"' in mist("history", "show", "--history", log).stdout
+
+
 def test_nothing_that_is_there_is_overwritten(tmp_path: Path) -> None:
     data, folder, foreign = tmp_path / "data", tmp_path / "backup", tmp_path / "foreign"
     foreign.mkdir()

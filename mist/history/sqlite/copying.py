@@ -94,7 +94,8 @@ def _uri(path: Path) -> str:
 
 def _write(source: Path, target: Path) -> Copied:
     fresh = target.with_name(f"{target.name}.new")
-    fresh.unlink(missing_ok=True)
+    for left in (fresh, fresh.with_name(f"{fresh.name}-journal")):  # by one that was killed
+        left.unlink(missing_ok=True)
     sqlite.create(fresh)  # readable by its owner only; SQLite takes an empty file
     with translated(), closing(sqlite3.connect(_uri(source), uri=True)) as connection:
         connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT}")
