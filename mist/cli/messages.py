@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import logging
+import os
 import sys
 import time
 from datetime import datetime
@@ -85,9 +86,9 @@ async def publish(
         logging.getLogger("mist.client").addHandler(logging.NullHandler())
     async with server.connect(reconnect=False, on_state=end) as client:
         if data is not None and store:
-            done["id"] = await client.store(tags.split(","), data)
+            done["id"] = await client.store(tags.split(","), os.fsencode(data))
         elif data is not None:
-            await client.publish(tags.split(","), data, to=to)
+            await client.publish(tags.split(","), os.fsencode(data), to=to)
         else:
             with connected:
                 done["published"] = await _publish_lines(client, tags, to, quiet=as_json)

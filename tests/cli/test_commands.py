@@ -86,6 +86,16 @@ def test_lines_are_told_apart_wherever_a_read_ends(process: Process) -> None:
         assert [line["data"] for line in subscriber.lines(5)] == sent
 
 
+@pytest.mark.parametrize("more", [[], ["--store"]])
+def test_an_argument_that_is_not_utf_8_is_published_as_it_is(
+    process: Process, more: list[str]
+) -> None:
+    with Subscriber(process, "bytes", "--count", "1") as subscriber:
+        done = run(process, "publish", "bytes", "\udcff\udcfe", *more)  # the bytes FF FE
+        assert done.returncode == 0, done.stderr
+        assert subscriber.lines(1) == [{"tags": ["bytes"], "data64": "//4="}]
+
+
 @contextmanager
 def waiting_publisher(process: Process) -> Iterator["subprocess.Popen[str]"]:
     """`mist publish --stdin` that has published one line, and waits for the next."""
