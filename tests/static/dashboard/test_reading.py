@@ -52,6 +52,21 @@ async def test_a_phone_need_not_scroll_sideways(opened: Open, server: Server, wi
         assert wide == []
 
 
+async def test_figures_of_losses_stand_below_each_other_on_a_phone(
+    opened: Open, server: Server
+) -> None:
+    async with opened(server, FAKE, width=390) as page:
+        await page.until("window.looks === 1")
+        await page.evaluate(BUSY)
+        for column in (2, 3):
+            edges = await page.evaluate(
+                f"[...document.querySelectorAll('#losses tr > :nth-child({column})')].map("
+                "(each) => Math.round(each.getBoundingClientRect().right))"
+            )
+            assert len(edges) > 3
+            assert len(set(edges)) == 1
+
+
 async def test_a_bar_shows_how_full_an_outbox_is(faked: Page) -> None:
     await faked.evaluate(BUSY)
     await faked.evaluate("window.more.outbox_limit = 16e6; advance(1)")
