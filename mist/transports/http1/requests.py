@@ -146,7 +146,11 @@ class RequestReader:
         if size > self._max_head:
             raise BadRequest(431, bodiless=bodiless)
         if end < 0:
-            if buffer.find(b"\n\n", begun) >= 0:  # lines that end in a bare LF
+            line = buffer.find(b"\n", start)
+            # Another protocol's lines, or such as end in a bare LF, would go on to wait for an answer.
+            if line >= begun and _REQUEST_LINE.match(buffer, start) is None:
+                raise BadRequest(400, bodiless=bodiless)
+            if buffer.find(b"\n\n", begun) >= 0:
                 raise BadRequest(400, bodiless=bodiless)
             self._scanned = len(buffer)
             return None

@@ -72,6 +72,8 @@ TABLE: list[tuple[bytes, list[Seen | int]]] = [
     (POST + b"Transfer-Encoding: CHUNKED\r\n\r\n1\r\nx\r\n0\r\n\r\n", [seen(b"x")]),
     # what is no request
     (b"hello\r\n\r\n", [400]),
+    (b"ping\n", [400]),  # another protocol's line, that waits for an answer
+    (b"CONNECT {}\r\nPING\r\n", [400]),
     (b"\x16\x03\x01\x02\x00", [400]),
     (b"GET /\r\n\r\n", [400]),
     (b"GET / HTTP/0.9\r\nHost: a\r\n\r\n", [400]),
