@@ -111,8 +111,13 @@ class Site:
         except ssl.SSLCertVerificationError as error:
             text = f"{self.name}: its certificate is not trusted: {error.verify_message}"
             raise HttpError(text, UNREACHABLE) from None
-        except (OSError, http.client.HTTPException) as error:
-            why = getattr(error, "strerror", None) or type(error).__name__
+        except http.client.HTTPException:  # also where it ends the connection instead
+            text = f"no HTTP answer came; is {self.name} an http listener of mist?"
+            raise HttpError(text, UNREACHABLE) from None
+        except OSError as error:
+            why = error.strerror or type(error).__name__
+            if isinstance(error, TimeoutError):
+                why = f"no answer in {_TIMEOUT:g} s"
             raise HttpError(f"can't reach {self.name}: {why}", UNREACHABLE) from None
         except ValueError:  # whose text would have the secret
             what = "token" if self.secret is None else "secret"

@@ -1,6 +1,7 @@
 """Client commands at an HTTP listener: requests, and a WebSocket to subscribe."""
 
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from mist.cli.http import HttpError, Site
 from tests.processes import Process, dial, environment, mist, serving
 
 LISTEN = ("--listen", "tcp://127.0.0.1:0", "--listen", "http://127.0.0.1:0")
@@ -70,6 +72,22 @@ def test_a_token_publishes_what_it_grants(process: Process) -> None:
         found = mist(*arguments, MIST_SERVER=process.urls[1])
         assert (found.returncode != 0, found.stdout) == (True, "")
         assert answer in found.stderr
+
+
+def test_a_listener_that_speaks_no_http_is_asked_about(process: Process) -> None:
+    url = process.urls[0].replace("tcp://", "http://")
+    found = mist("ping", MIST_SERVER=url)
+    name = url.partition("://")[2]
+    assert (found.returncode, found.stdout) == (3, "")
+    assert found.stderr == f"mist ping: no HTTP answer came; is {name} an http listener of mist?\n"
+
+
+def test_a_server_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mist.cli.http._TIMEOUT", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        name = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(HttpError, match=f"can't reach {name}: no answer in 0.1 s"):
+            Site.of(f"http://{name}").get("/v1/stats")
 
 
 def test_a_subscription_is_a_websocket_there(process: Process) -> None:
