@@ -36,8 +36,9 @@ from mist.archive.table import Archive
 from mist.archive.tenure import Superseded, Tenure
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history import ColumnPage, Erased, Erasure, History
+from mist.outage import Outage
 
-__all__ = ["SealPolicy", "Sealer"]
+__all__ = ["SealPolicy", "Sealer", "outage_of_archive"]
 
 log = logging.getLogger("mist.archive")
 
@@ -51,6 +52,11 @@ _GRACE: Final = 3600.0  # seconds
 _MAX_LOST: Final = 1_000  # ranges in a manifest
 
 
+def outage_of_archive() -> Outage:
+    """Through which the log is told of failures to seal."""
+    return Outage(log, "the archive can't be kept up", "the archive is kept up again")
+
+
 class Sealer:
     """Seals one log into one archive. Made by `mist.archive.opening`.
 
@@ -59,11 +65,11 @@ class Sealer:
             was an archive.
         lock: descriptor of the lock file, closed by `aclose`; -1 where the caller has it.
         tenure: None is without end.
+        outage: of the archive, where it may have begun before; else there is none yet.
 
     Attributes:
         archive, history: as given.
         manifest: the newest known.
-        failing: whether the last attempt failed.
         failures: failed attempts.
     """
 
@@ -76,16 +82,17 @@ class Sealer:
         forgiven: int,
         lock: int,
         tenure: Tenure | None = None,
+        outage: Outage | None = None,
     ) -> None:
         self.archive = archive
         self.history = history
         self.manifest = manifest
-        self.failing = False
         self.failures = 0
         self._policy = policy
         self._forgiven = forgiven
         self._lock = lock
         self._tenure = tenure
+        self._outage = outage or outage_of_archive()
         self._closed = False
         self._turn = trio.Lock()
         self._thread = trio.CapacityLimiter(1)
@@ -94,6 +101,11 @@ class Sealer:
         self._open: OpenSegment | None = None
         self._broken = False  # whether the last attempt was interrupted
         self._seal_now_calls = 0  # under way
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last attempt failed."""
+        return bool(self._outage)
 
     @property
     def sealed(self) -> int:
@@ -227,12 +239,11 @@ class Sealer:
                 raise
             except (ArchiveError, HistoryUnavailable) as error:
                 self.failures += 1
-                if not self.failing:
-                    log.warning("the archive can't be kept up", extra={"reason": str(error)})
-                self.failing = True
+                self._outage.note(str(error))
                 await self._abandon()  # at once: the disk may be full
                 raise
-            self._broken = self.failing = False
+            self._broken = False
+            self._outage.end()
 
     async def _restart(self) -> None:
         await self._abandon()

@@ -34,7 +34,7 @@ import trio
 from mist.archive.claiming import claim, is_related
 from mist.archive.manifest import ArchiveError, Manifest
 from mist.archive.open_segment import SealPolicy
-from mist.archive.sealer import Sealer
+from mist.archive.sealer import Sealer, outage_of_archive
 from mist.archive.table import Archive
 from mist.archive.tenure import LEASE, NodeTenure, Superseded, has_erased
 from mist.engine.leases import run_under_lease
@@ -85,7 +85,7 @@ class SharedSealer:
         self._give_ids = give_ids
         self._ask = ask
         self._sealer: Sealer | None = None  # while this node holds the lease
-        self._failing = False
+        self._outage = outage_of_archive()
         self._failures = 0
         self._passed = 0
         self._requested = trio.Event()
@@ -114,7 +114,7 @@ class SharedSealer:
     @property
     def failing(self) -> bool:
         """Whether this node's last attempt failed."""
-        return self._failing if self._sealer is None else self._sealer.failing
+        return bool(self._outage)
 
     @property
     def failures(self) -> int:
@@ -254,9 +254,9 @@ class SharedSealer:
             forgiven = 0 if manifest.segments else position.expired
             tenure = NodeTenure(self._node, manifest, self.archive.folder)
             sealer = Sealer(
-                self.archive, self.history, self._policy, manifest, forgiven, -1, tenure
+                *(self.archive, self.history, self._policy, manifest, forgiven),
+                *(-1, tenure, self._outage),
             )
-            sealer.failing = self._failing  # logged once until it is over
         except Superseded:
             return
         except MistError as error:
@@ -277,14 +277,12 @@ class SharedSealer:
             await trio.sleep(_PAUSE)
         finally:
             self._sealer = None
-            self._failing, self._failures = sealer.failing, self._failures + sealer.failures
+            self._failures += sealer.failures
             await sealer.aclose()
 
     def _note_failure(self, error: MistError) -> None:
         self._failures += 1
-        if not self._failing:
-            log.warning("the archive can't be kept up", extra={"reason": str(error)})
-        self._failing = True
+        self._outage.note(str(error))
 
     async def _is_able(self) -> bool:
         """Whether this node can go on with the archive. If not, others are given the chance."""

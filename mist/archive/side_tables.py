@@ -50,6 +50,7 @@ from mist.auth import Record
 from mist.auth.registry import Registry
 from mist.broker.usage import UsageAccounting
 from mist.errors import MistError
+from mist.outage import Outage
 
 __all__ = ["OtherNodes", "SideTables", "SideTablesPolicy"]
 
@@ -136,7 +137,7 @@ class SideTables:
         self._written = trio.current_time()
         self._swept = -math.inf
         self._batches: _Batches = []  # of which tables; oldest first
-        self._failing = False
+        self._outage = Outage(log, "accounts can't be written", "accounts can be written again")
         self._full = trio.Event()
         self._soon = False
         self._turn = trio.Lock()
@@ -235,12 +236,10 @@ class SideTables:
                 if sweep:
                     self._swept = self._written
         if error is None:
-            self._failing = False
+            self._outage.end()
             return
         self.failures += 1
-        if not self._failing:
-            log.warning("accounts can't be written", extra={"reason": str(error)})
-        self._failing = True
+        self._outage.note(str(error))
         raise error
 
     async def _note_all(self) -> bool:

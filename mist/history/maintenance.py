@@ -14,6 +14,7 @@ from mist.history import History, Policy
 from mist.history.idempotency import KEY_SECONDS, MAX_KEYS, MAX_KEYS_OF_OWNER
 from mist.history.layout import MICROSECONDS
 from mist.history.leaps import Reading, boot_id, read_clock
+from mist.outage import Outage
 
 __all__ = ["run_maintenance"]
 
@@ -48,7 +49,8 @@ async def run_maintenance(
         forget_keys: in the place of the history's own.
     """
     forget = forget_keys or history.forget_keys
-    failing = is_idle = False
+    outage = Outage(log, "history maintenance failed", "history maintenance works again")
+    is_idle = False
     boot = boot_id() or secrets.token_hex(8)  # of this process, where nothing else is known
     compacted = -1  # the newest id when nothing was left to compact
     next_trim = next_sweep = trio.current_time()
@@ -74,11 +76,10 @@ async def run_maintenance(
             if not is_idle and await _compact(history):
                 compacted = newest
             # Both have worked, so a failure of either is over.
-            failing = failing and not trimming
+            if trimming:
+                outage.end()
         except HistoryUnavailable as error:
-            if not failing:
-                log.warning("history maintenance failed", extra={"reason": str(error)})
-            failing = True
+            outage.note(str(error))
         await trio.sleep(_IDLE if is_idle else _INTERVAL)
 
 

@@ -106,7 +106,7 @@ class NodeSequencer(Sequencer):
             timeout,
             refuse=self._refuse_sent,
             failed=self._note_failure,
-            worked=self._note_success,
+            worked=self._outage.end,
             forked=follower.note_epoch,
             meters=broker.meters,
         )
@@ -219,9 +219,6 @@ class NodeSequencer(Sequencer):
             sent.bulk.outcome = error
             self._settle_bulk(sent.bulk)
         self._settled.notify()
-
-    def _note_success(self) -> None:
-        self.failing = False
 
     async def _store_bulk(self, submission: BulkSubmission) -> None:
         # Beside what others publish: to stage a large batch takes long.

@@ -34,6 +34,7 @@ from mist.commands import Since
 from mist.errors import HistoryUnavailable, MistError
 from mist.history import MAX_GROUP, Bulk, Commit, History, Mark
 from mist.history.idempotency import KeysInFlight
+from mist.outage import Outage
 from mist.sessions.delivery import Delivery
 from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.page_turns import PageTurns
@@ -57,7 +58,6 @@ class Sequencer:
     Attributes:
         broker, history: where everything goes, the history first.
         epoch: of the history.
-        failing: whether the last group could not be stored.
         failed_at: when that was last so, on trio's clock.
         tracing: begins a span for each commit; None for none. Set before `run`.
         delivery: publishes what is stored, and knows how far it is.
@@ -77,8 +77,8 @@ class Sequencer:
         self.history = history
         self.epoch = epoch
         self.broker = broker
-        self.failing = False
         self.failed_at = 0.0
+        self._outage = Outage(log, "history can't be written", "history can be written again")
         self.tracing: Tracing | None = None
         self.keys_in_flight = KeysInFlight(history, self.start_soon, self.now)
         self._scheduler = scheduler or FlushScheduler(broker, Turns())
@@ -112,6 +112,11 @@ class Sequencer:
     def newest(self) -> int:
         """The highest id that has been delivered; higher ones may be stored already."""
         return self.delivery.newest
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last group could not be stored."""
+        return bool(self._outage)
 
     @property
     def ready(self) -> bool:
@@ -311,7 +316,7 @@ class Sequencer:
             self._refuse(group, HistoryUnavailable(_STOPPED))
             raise
         else:
-            self.failing = False
+            self._outage.end()
             if meters is not None:
                 meters.commit.end(began)
             await self._deliver(group, first)
@@ -364,9 +369,7 @@ class Sequencer:
             self.broker.failures.note("callback", error)
 
     def _note_failure(self, error: HistoryUnavailable) -> None:
-        if not self.failing:
-            log.warning("history can't be written", extra={"reason": str(error)})
-        self.failing = True
+        self._outage.note(str(error))
         self.failed_at = trio.current_time()
 
     async def _store_bulk(self, submission: BulkSubmission) -> None:
@@ -377,7 +380,7 @@ class Sequencer:
         try:
             with self._committing([submission], bulk.count), self._scheduler.storing():
                 commit, fresh = await self.history.commit(bulk, submission.mark, submission.time)
-            self.failing = False
+            self._outage.end()
             if meters is not None:
                 meters.commit.end(began)
             if fresh and commit.count:

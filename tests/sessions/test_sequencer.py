@@ -1,5 +1,6 @@
 """Durable before delivered: what is published goes through the history, in order, or is refused."""
 
+import logging
 from collections.abc import Awaitable, Callable
 
 import attrs
@@ -135,6 +136,25 @@ async def test_where_nothing_can_be_stored_nobody_gets_it_and_its_publisher_hear
     gate.failing = False
     await session.receive(b"store a 4\nping\n")
     assert take(session) == b"publish a 4\nstored 1\npong\n"
+
+
+async def test_each_reason_why_nothing_can_be_stored_is_told_once_and_its_end(
+    hub: Hub, history: History, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mist.history")
+    sequencer = sequencer_of(hub)
+    for reason in ("the disk is full", "the disk is full", "it is read-only"):
+        sequencer._note_failure(HistoryUnavailable(reason))
+        assert sequencer.failing
+    for data in (b"1", b"2"):
+        await hub.store(A, data)
+        assert not sequencer.failing
+    told = [(each.message, getattr(each, "reason", "")) for each in caplog.records]
+    assert told == [
+        ("history can't be written", "the disk is full"),
+        ("history can't be written", "it is read-only"),
+        ("history can be written again", ""),
+    ]
 
 
 async def test_many_publishers_keep_their_own_order_and_ids_ascend(
