@@ -147,7 +147,7 @@ class RequestReader:
             raise BadRequest(431, bodiless=bodiless)
         if end < 0:
             line = buffer.find(b"\n", start)
-            # Another protocol's lines, or such as end in a bare LF, would go on to wait for an answer.
+            # Another protocol's lines, or such as end in a bare LF, would wait for an answer.
             if line >= begun and _REQUEST_LINE.match(buffer, start) is None:
                 raise BadRequest(400, bodiless=bodiless)
             if buffer.find(b"\n\n", begun) >= 0:
