@@ -107,7 +107,8 @@ class QueueMembers:
             missed = {node: missed.get(node, now) for node in shares.nodes if node not in living}
             for node, since in missed.items():
                 if now - since >= _GONE and shares.node == min(living):
-                    log.info("a node has gone, with its members of queue groups")
+                    told = "a node has gone, with its members of queue groups"
+                    log.info(told, extra={"node": node})
                     try:
                         await self._say(QueueLeft(node))
                     except HistoryUnavailable:
