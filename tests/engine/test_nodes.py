@@ -1,5 +1,6 @@
 """Nodes of one realm: what is published at one is stored and delivered at all, alike."""
 
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -254,6 +255,10 @@ async def test_a_publisher_hears_in_its_order_also_where_one_is_refused(start: S
     assert [data for _, _, data in await same(one)] == [b"1", b"3"]
 
 
+def has_appended(server: Server, records: int) -> bool:
+    return server.engine.appends >= records
+
+
 @pytest.mark.parametrize(
     ("gathering", "little", "appended", "records"),
     [(60.0, 1_000, 1, 2), (0.001, 1_000, 4, 4), (60.0, 10, 4, 4)],
@@ -274,6 +279,7 @@ async def test_what_comes_while_a_record_is_on_its_way_is_gathered_for_the_next_
     one.engine.held = trio.Event()  # what is appended is not back
     for n in range(4):
         await publisher.receive(b"publish a %d\n" % n)
+        await until(partial(has_appended, one, min(n + 1, appended)))
         await trio.testing.wait_all_tasks_blocked(0.02)
     assert one.engine.appends == appended
     one.engine.held.set()
