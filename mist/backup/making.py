@@ -24,6 +24,7 @@ from mist.backup.manifest import (
     BackupError,
     HistoryState,
     Manifest,
+    read_manifest,
     write_file,
     write_manifest,
 )
@@ -66,6 +67,8 @@ def make_backup(
     """Back up a server into a folder, or bring the backup there up to date. Blocks.
 
     What was written is read again and checked. An error leaves the backup before this one usable.
+    So does a server that has begun with nothing, as where its disk was lost: the backup is what
+    there is of the one before.
 
     Args:
         ask: has the server do a command of its control socket.
@@ -77,15 +80,18 @@ def make_backup(
     """
     began, now = time.monotonic(), time.time()
     with _folder(folder):
+        before = read_manifest(folder) if (folder / MANIFEST).exists() else None
         found = ask(DESCRIBE)
         history = None
         blocks, written = None, 0
         problems: tuple[str, ...] = ()
         if found["history"] is not None:
+            if before is not None and before.history is not None:
+                _check_related(folder, before.history, Path(found["history"]))
             history, blocks, written, problems = _copy_history(
                 Path(found["history"]), folder / HISTORY, verify=verify
             )
-        tokens = _take_tokens(folder, ask(EXPORT_TOKENS))
+        tokens = _take_tokens(folder, before, ask(EXPORT_TOKENS))
         write_file(folder / SETTINGS, found["settings"].encode())
         archive = found["archive"]
         manifest = Manifest(
@@ -122,6 +128,30 @@ def _folder(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def _check_related(folder: Path, had: HistoryState, source: Path) -> None:
+    """Check that a log is the one that a folder has a backup of, or may have followed it.
+
+    One that was restored, or has begun another epoch, goes on with higher ids.
+
+    Raises:
+        BackupError: it has less, and is another one.
+    """
+    try:
+        found = read_state(source)
+    except (HistoryUnavailable, StartupError) as error:
+        raise _history_error(error) from error
+    if found.epoch != had.epoch and found.newest < had.newest:
+        raise BackupError(
+            f"{folder}: it has the log of epoch {had.epoch} up to id {had.newest}, and this server"
+            f" another one, up to {found.newest}; it is left as it is: restore it, or name another"
+            " directory"
+        )
+
+
+def _history_error(error: HistoryUnavailable | StartupError) -> BackupError:
+    return BackupError(f"history: {error}; the backup before this one is unchanged")
+
+
 def _copy_history(
     source: Path, target: Path, *, verify: bool
 ) -> tuple[HistoryState, int | None, int, tuple[str, ...]]:
@@ -131,7 +161,7 @@ def _copy_history(
         if copied.blocks is not None and not verify:
             problems = [str(each) for each in check_blocks(target, copied.blocks)]
     except (HistoryUnavailable, StartupError) as error:
-        raise BackupError(f"history: {error}; the backup before this one is unchanged") from error
+        raise _history_error(error) from error
     except OSError as error:
         raise BackupError(f"history: {error.filename or target}: {error.strerror}") from error
     count = None if copied.blocks is None else len(copied.blocks)
@@ -162,13 +192,20 @@ def read_state(path: Path) -> HistoryState:
     return trio.run(_check, path, False)[0]
 
 
-def _take_tokens(folder: Path, found: Mapping[str, Any]) -> int | None:
+def _take_tokens(folder: Path, before: Manifest | None, found: Mapping[str, Any]) -> int | None:
     if found["folder"] is None:
         return None
-    source = Path(found["folder"])
+    source, had = Path(found["folder"]), 0 if before is None else before.tokens or 0
+    key = f"{TOKENS}.key"
     try:
+        if found["tokens"] < had and (source / key).read_bytes() != (folder / key).read_bytes():
+            raise BackupError(
+                f"{folder}: it has {had} tokens of another registry than this server's, which has"
+                f" {found['tokens']}; they are left as they are: restore them, or name another"
+                " directory"
+            )
         # The key first: tokens with another key would be refused, a key without tokens is not.
-        for name in (f"{TOKENS}.key", TOKENS):
+        for name in (key, TOKENS):
             write_file(folder / name, (source / name).read_bytes())
         with suppress(OSError):  # the next backup does
             shutil.rmtree(source)

@@ -2,7 +2,9 @@
 
 import contextlib
 import json
+import shutil
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -138,6 +140,53 @@ def test_nothing_that_is_there_is_overwritten(tmp_path: Path) -> None:
     (folder / "history.db").write_bytes(b"garbage" * 2000)
     assert "not a database" in line("restore", str(folder), "--data", str(new), code=2)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["backup", "data", "foreign"]
+
+
+def test_a_server_that_has_lost_its_data_does_not_replace_their_backup(tmp_path: Path) -> None:
+    data, folder = tmp_path / "data", tmp_path / "backup"
+    acknowledged: list[int] = []
+    with serving(data) as server:
+        token = token_of(server.urls[0])
+        with stored(server.urls[0], acknowledged):
+            while len(acknowledged) < 100:
+                time.sleep(0.01)
+        backed_up(folder, data)
+        assert server.stop() == 0
+    shutil.rmtree(data)
+    with serving(data) as server:
+        token_of(server.urls[0])
+        with dial(server.urls[0]) as sock:
+            sock.sendall(b"store a 1\n")
+            assert sock.recv(100) == b"stored 1\n"
+        done = mist("backup", str(folder), "--data", str(data))
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+        assert f"up to id {len(acknowledged)}, and this server another one, up to 1" in done.stderr
+    restored = tmp_path / "restored"
+    assert mist("restore", str(folder), "--data", str(restored)).returncode == 0
+    with serving(restored) as server:
+        assert numbers(server.urls[0], len(acknowledged)) == acknowledged
+        assert grants(server.urls[0], token) == "a"
+        backed_up(folder, restored)  # it goes on where that ended
+
+
+def test_nor_the_backup_of_its_tokens(tmp_path: Path) -> None:
+    data, folder, options = tmp_path / "data", tmp_path / "backup", ("--history", "none")
+    with serving(data, *options) as server:
+        token, _ = [token_of(server.urls[0]) for _ in range(2)]
+        backed_up(folder, data)
+        assert server.stop() == 0
+    shutil.rmtree(data)
+    with serving(data, *options) as server:
+        token_of(server.urls[0])
+        done = mist("backup", str(folder), "--data", str(data))
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert "it has 2 tokens of another registry than this server's, which has 1" in done.stderr
+    restored = tmp_path / "restored"
+    assert mist("restore", str(folder), "--data", str(restored)).returncode == 0
+    with serving(restored, *options) as server:
+        assert grants(server.urls[0], token) == "a"
+        assert mist("token", "revoke", token, "--server", server.urls[0]).returncode == 0
+        backed_up(folder, restored)  # fewer, but of the same registry
 
 
 def test_the_archive_is_named_and_goes_on_behind_a_restored_log(tmp_path: Path) -> None:
