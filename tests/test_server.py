@@ -1,7 +1,7 @@
 """Graceful shutdown: what the server tells its clients while it drains."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from mist.config import Config
 from mist.server import Server, open_server
 from tests.http.client import request
 from tests.servers import listeners, port_of
+from tests.transports.test_tcp import certificate
 
 LISTEN = listeners("tcp", "http")
 
@@ -80,3 +81,23 @@ async def test_an_idle_server_ends_at_once(tmp_path: Path) -> None:
     async with server_until_its_end(tmp_path, auth_timeout=60.0) as server:
         async with await connect(server):
             server.drain()
+
+
+@pytest.mark.parametrize("scheme", ["tcps", "wss", "https", "natss", "ws"])
+async def test_peers_that_have_said_nothing_are_not_waited_for(tmp_path: Path, scheme: str) -> None:
+    _, files = certificate(tmp_path)
+    config = Config(
+        data=tmp_path,
+        listen=listeners(scheme),
+        tokens="memory://",
+        history="none",
+        drain_seconds=30.0,
+        **(files if scheme != "ws" else {}),
+    )
+    async with open_server(config) as server, AsyncExitStack() as stack:
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                await nursery.start(server.run)
+                await stack.enter_async_context(await connect(server))
+                await trio.testing.wait_all_tasks_blocked(0.05)
+                server.drain()

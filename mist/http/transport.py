@@ -97,7 +97,7 @@ class HttpTransport:
         try:
             if crowded:
                 await self._turn_away(stream, address, nursery)
-            elif await ready_stream(stream, self._handshake_seconds):
+            elif await self._is_ready(stream, late=late):
                 connection = Connection(self.shared, stream, address, nursery)
                 head = await connection.run()
                 if head is not None:
@@ -114,6 +114,12 @@ class HttpTransport:
             if ticket is not None:
                 self.shared.limiter.leave(ticket)
             await close_now(stream)
+
+    async def _is_ready(self, stream: trio.abc.Stream, *, late: bool) -> bool:
+        if late:  # nothing waits for these
+            return await ready_stream(stream, self._handshake_seconds)
+        with self.shared.limiter.aside():
+            return await ready_stream(stream, self._handshake_seconds)
 
     async def _turn_away(
         self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery

@@ -114,8 +114,8 @@ class Server:
                 await self._endpoints.drain()
                 with trio.move_on_after(config.drain_seconds):
                     await limiter.emptied()
-                if limiter.connected:
-                    log.warning("some connections did not drain in time", left=limiter.connected)
+                if limiter.awaited:
+                    log.warning("some connections did not drain in time", left=limiter.awaited)
                 connections.cancel_scope.cancel()
             if self.events is not None:
                 with trio.move_on_after(config.drain_seconds):

@@ -115,6 +115,11 @@ class SessionTable:
         return len(self._attached)
 
     @property
+    def pending(self) -> list[ConnectedSession]:
+        """Sessions whose peers have yet to authenticate, oldest first, attached or not."""
+        return list(self._pending)
+
+    @property
     def lifetime(self) -> int:
         """Sessions ever attached."""
         return self.accepted.total()

@@ -1,7 +1,8 @@
 """The connection limiter: connections in total and by address."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Final
@@ -51,6 +52,7 @@ class ConnectionLimiter:
     ) -> None:
         self._emptied = Change()
         self.connected = 0
+        self._aside = 0
         self._by_address: Counter[str] = Counter()
         self.refused = 0
         self.configure(most, most_per_address, proxies)
@@ -97,9 +99,21 @@ class ConnectionLimiter:
     def leave(self, ticket: Ticket) -> None:
         """Take a ticket of `enter` back, once."""
         self.connected -= 1
-        if not self.connected:
-            self._emptied.notify()
+        self._emptied.notify()
         self.release(ticket)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Have `emptied` not wait for a connection that was let in, as long as this block lasts.
+
+        Its peer has asked for nothing yet: it has TLS to agree on first.
+        """
+        self._aside += 1
+        self._emptied.notify()
+        try:
+            yield
+        finally:
+            self._aside -= 1
 
     def release(self, ticket: Ticket) -> None:
         """Take a ticket of `claim` back, once."""
@@ -108,9 +122,14 @@ class ConnectionLimiter:
             if not self._by_address[ticket.address]:
                 del self._by_address[ticket.address]
 
+    @property
+    def awaited(self) -> int:
+        """How many `emptied` waits for."""
+        return self.connected - self._aside
+
     async def emptied(self) -> None:
-        """Wait until nobody is connected."""
-        while self.connected:
+        """Wait until nobody is connected, but for those that are `aside`."""
+        while self.awaited:
             await self._emptied.wait()
 
     def counted(self, address: str) -> str:

@@ -34,7 +34,8 @@ async def end_sessions(hub: Hub, seconds: float) -> None:
     are still at it end before all others.
 
     Then one after the other ends, in random order, a thousand a second or faster: clients
-    reconnect, here or elsewhere, and must not all do so at once. A few sessions end at once.
+    reconnect, here or elsewhere, and must not all do so at once. A few sessions end at once. Last
+    are WebSockets whose peers have said nothing yet, or have not authenticated.
 
     Args:
         hub: with `ending` set.
@@ -54,7 +55,7 @@ async def end_sessions(hub: Hub, seconds: float) -> None:
             session.end(ending)
         await trio.sleep(_STEP)
     while True:
-        for session in hub.sessions:
+        for session in (*hub.sessions, *hub.sessions.pending):
             session.end(ending)
         await trio.sleep(_STEP)
 

@@ -104,8 +104,9 @@ class NatsTransport(Transport):
             # A stream that ends without a TLS close is harmless here: no command is cut unseen.
             context = self._certificate.context
             stream = trio.SSLStream(stream, context, server_side=True, https_compatible=True)
-            if not await ready_stream(stream, self._handshake_seconds):
-                return
+            with self._limiter.aside():
+                if not await ready_stream(stream, self._handshake_seconds):
+                    return
         session = CommandSession(
             hub,
             protocol,

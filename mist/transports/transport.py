@@ -54,9 +54,11 @@ class Transport(ABC):
                 await self._turn_away(stream, address, nursery)
                 return
             await self._hub.turns.begin(late=True)
-            is_plain = isinstance(stream, trio.SocketStream)
-            if is_plain or await ready_stream(stream, self._handshake_seconds):
-                await self._serve(stream, address, nursery)
+            if not isinstance(stream, trio.SocketStream):
+                with self._limiter.aside():
+                    if not await ready_stream(stream, self._handshake_seconds):
+                        return
+            await self._serve(stream, address, nursery)
         except Exception:
             # Our own mistake, not the peer's: told in full, and it costs this session only.
             self._log.exception("session failed")
