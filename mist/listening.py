@@ -135,7 +135,8 @@ class Listening:
         """Stop listening; a unix socket's file goes, too. Not while `serve` runs."""
         self.sock.close()
         if self.listen.is_unix and not self.is_passed:
-            _unlink_socket(self.listen.path)
+            with suppress(OSError):  # another server may listen there by now
+                _unlink_socket(self.listen.path)
 
 
 def keep_alive(sock: socket.socket | trio.socket.SocketType) -> None:

@@ -162,3 +162,16 @@ async def test_a_socket_in_the_file_system_goes_with_its_listener(
         nursery.cancel_scope.cancel()
     bound.close()
     assert not path.exists()
+
+
+async def test_a_socket_in_the_file_system_stays_where_another_server_has_it(
+    tmp_path: Path,
+) -> None:
+    listen = Listen("tcp+unix", path=str(tmp_path / "mist.sock"))
+    former = await bind(listen, None)
+    former.sock.close()  # as `serve` does at its end; `close` comes when all have left
+    later = await bind(listen, None)
+    former.close()
+    assert Path(listen.path).exists()
+    later.close()
+    assert not Path(listen.path).exists()
