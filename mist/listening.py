@@ -232,10 +232,13 @@ def _unlink_socket(path: str) -> None:
         if not stat.S_ISSOCK(Path(path).lstat().st_mode):
             raise OSError(errno.EADDRINUSE, "not a socket")
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.setblocking(False)  # its queue may be full, and nobody accept
             try:
                 probe.connect(path)
             except ConnectionRefusedError:
                 Path(path).unlink()
+            except BlockingIOError:
+                raise OSError(errno.EADDRINUSE, "in use") from None
             else:
                 raise OSError(errno.EADDRINUSE, "in use")
 

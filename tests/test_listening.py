@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from mist.config import Listen
+from mist.errors import StartupError
 from mist.listening import Listening, bind
 from mist.turns import Turns
 from tests.waiting import until
@@ -175,3 +176,13 @@ async def test_a_socket_in_the_file_system_stays_where_another_server_has_it(
     assert Path(listen.path).exists()
     later.close()
     assert not Path(listen.path).exists()
+
+
+async def test_a_socket_of_a_server_that_accepts_nobody_is_in_use(tmp_path: Path) -> None:
+    path = str(tmp_path / "mist.sock")
+    with socket.socket(socket.AF_UNIX) as stuck, socket.socket(socket.AF_UNIX) as client:
+        stuck.bind(path)
+        stuck.listen(0)
+        client.connect(path)
+        with trio.fail_after(5), pytest.raises(StartupError, match="in use"):
+            await bind(Listen("tcp+unix", path=path), None)
