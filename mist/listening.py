@@ -16,6 +16,7 @@ import trio
 from mist.certificate import Certificate
 from mist.config import Listen
 from mist.errors import StartupError
+from mist.outage import Outage
 from mist.systemd import PassedSockets
 from mist.turns import Turns
 
@@ -98,6 +99,9 @@ class Listening:
         """
         sock = self.sock
         most = 1  # at a time: to find that there is no more takes as long as to accept one
+        outage = Outage(
+            log, "no connection can be accepted for now", "connections can be accepted again"
+        )
         with sock:
             task_status.started()
             while True:
@@ -110,13 +114,12 @@ class Listening:
                             break
                     most = min(2 * most, _AT_ONCE)
                 except BlockingIOError:
+                    outage.end()  # and not where one more is accepted, while others wait
                     most = 1
                 except OSError as error:
                     if error.errno in _TOO_MUCH:
-                        log.error(  # noqa: TRY400  # no mistake of ours, so no traceback
-                            "no connection can be accepted for now",
-                            extra={"reason": reason(error)},
-                        )
+                        outage.note(reason(error))
+                        most = _AT_ONCE
                         await trio.sleep(_RETRY)
                     elif error.errno not in _LOST:
                         raise
