@@ -33,7 +33,7 @@ class SessionAggregates:
     Attributes:
         connections: sessions now, by transport.
         delivered: messages handed to the kernel since the start, by transport.
-        subscriptions: of all sessions; equal tag sets of two sessions count twice.
+        subscriptions: of all sessions, named ones, too; equal tag sets of two sessions count twice.
         queued: messages in all outboxes, held there, and owed to sessions that are behind.
         queued_bytes: in all outboxes.
         slowest: the sessions with the most bytes queued, those with none left out.
@@ -84,7 +84,7 @@ class SessionAggregator:
                 outbox = session.outbox
                 connections[session.transport] += 1
                 delivered[session.transport] += outbox.sent_messages
-                subscriptions += len(session.subscriptions)
+                subscriptions += len(session.subscriptions) + len(session.named_subscriptions)
                 queued += outbox.waiting
                 queued_bytes += outbox.size
             full = [(each.outbox.size, each.name, each) for each in some if each.outbox.size]

@@ -114,6 +114,14 @@ async def test_names_kinds_and_labels_are_those_of_the_specification(tmp_path):
     assert response.headers["cache-control"] == "no-store"
 
 
+async def test_subscriptions_of_nats_clients_count_each(tmp_path):
+    async with running(tmp_path, listen=listeners("nats", "http")) as server:
+        async with await trio.open_tcp_stream("127.0.0.1", port_of(server.urls[0])) as client:
+            await client.send_all(b"CONNECT {}\r\nSUB a 1\r\nSUB a 2\r\nSUB b q 3\r\n")
+            await until(lambda: any(len(s.named_subscriptions) == 3 for s in server.hub.sessions))
+            assert (await scrape(server))["mist_subscriptions"] == 3
+
+
 async def test_numbers_are_what_happened(tmp_path):
     async with running(tmp_path, listen=LISTEN, history="memory://") as server:
         reader = await dial(server, b"subscribe a\nsubscribe b,c\n")
