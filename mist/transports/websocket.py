@@ -198,9 +198,9 @@ class WebSocketTransport(Transport):
                 if status == SWITCHED and session.ended is None:
                     await self._read(session, connection)
                 await hub.turns.leave(session.account)
-            session.end(
-                CloseReason(4408, "no auth in time") if session.unauthenticated else DISCONNECTED
-            )
+            if session.scope.cancelled_caught and session.ended is None:
+                session.end(CloseReason(4408, "no auth in time"))
+            session.end(DISCONNECTED)
             assert session.ended is not None
             goodbye = _goodbye(session)
             _say_goodbye(session, goodbye, status)

@@ -20,7 +20,7 @@ from mist.commands import Register
 from mist.config import Listen
 from mist.server import Server
 from tests.http.client import Client, connect, request
-from tests.servers import running
+from tests.servers import port_of, running
 from tests.transports.lines import Lines, talk
 from tests.transports.test_tcp import certificate
 from tests.transports.websockets import open_websocket
@@ -169,6 +169,16 @@ async def test_pages_of_other_origins_stay_out(server: Server, admin: Lines) -> 
 async def test_who_brings_no_token_in_time_is_told(tmp_path: Path) -> None:
     async with running(tmp_path, auth_seconds=0.05) as server:
         assert await code(server, token=None) == 4408
+
+
+async def test_who_goes_before_a_token_was_due_has_disconnected(server: Server) -> None:
+    stream = await trio.open_tcp_stream("127.0.0.1", port_of(server.urls[1]))
+    await stream.aclose()
+    async with browse(server, None):
+        pass
+    codes = server.hub.sessions.close_codes
+    await until(lambda: codes.total() == 2)
+    assert codes == {1006: 2}
 
 
 async def test_a_first_frame_that_is_no_auth_or_too_long_ends_it(server: Server) -> None:
