@@ -84,7 +84,7 @@ class MetricFamilies(Collector):
         yield from self._of_events()
         yield _histogram(
             "mist_event_loop_lag_seconds",
-            "Event loop lag: how late a timer fires, measured ten times a second.",
+            "Event loop lag: how late a timer fires, measured four times a second.",
             self._hub.meters.loop_lag,
         )
         yield GaugeMetricFamily(

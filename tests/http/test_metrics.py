@@ -11,6 +11,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from mist.commands import Register, Since
+from mist.http.metric_families import MetricFamilies
+from mist.http.session_aggregates import SessionAggregator
 from mist.protocols.line.forms import PLAIN
 from mist.sessions.close_reason import CloseReason
 from mist.sessions.session import Session
@@ -112,6 +114,16 @@ async def test_names_kinds_and_labels_are_those_of_the_specification(tmp_path):
     assert families(response.body.decode()) == WANTED
     assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert response.headers["cache-control"] == "no-store"
+
+
+async def test_event_loop_lag_is_measured_as_often_as_said(tmp_path, autojump_clock):
+    async with running(tmp_path, listen=LISTEN) as server:
+        before = sum(server.hub.meters.loop_lag.counts)
+        await trio.sleep(10)
+        assert sum(server.hub.meters.loop_lag.counts) - before == pytest.approx(40, abs=4)
+        families = MetricFamilies(server.hub)
+        text = families.render(await SessionAggregator(server.hub).session_aggregates()).decode()
+    assert re.search(r"HELP mist_event_loop_lag_seconds .* measured four times a second", text)
 
 
 async def test_subscriptions_of_nats_clients_count_each(tmp_path):
