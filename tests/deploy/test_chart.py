@@ -96,6 +96,23 @@ def test_settings_are_those_of_the_server(tmp_path: Path) -> None:
     load_config({"config": str(file)}, {})
 
 
+@pytest.mark.parametrize("listen", [["http://0.0.0.0:8080", "nats://0.0.0.0"], "http://0.0.0.0"])
+def test_settings_count_for_more_than_variables_of_the_image(
+    tmp_path: Path, listen: list[str] | str
+) -> None:
+    settings = {"listen": listen, "log_format": "console"}
+    objects = rendered(settings=settings)
+    (container,) = pod_of(objects)["containers"]
+    environ = {each["name"]: each.get("value") for each in container["env"]}
+    file = tmp_path / "mist.toml"
+    file.write_text(objects["ConfigMap/mist"]["data"]["mist.toml"])
+    image = {"MIST_SECRET": "x" * 32, **variables()}
+    passed = {name: value for name, value in environ.items() if name in image}
+    found = load_config({"config": file}, {**image, **passed})
+    wanted = load_config({"config": file}, {"MIST_SECRET": "x" * 32})
+    assert (found.listen, found.log_format) == (wanted.listen, "console")
+
+
 def test_other_settings_start_the_pods_again() -> None:
     def stamp(**settings: object) -> object:
         template = rendered(settings=settings)["StatefulSet/mist"]["spec"]["template"]
