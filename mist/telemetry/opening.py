@@ -1,6 +1,7 @@
 """Opening telemetry: with OpenTelemetry, as its own environment variables say."""
 
 import os
+import re
 from typing import TYPE_CHECKING, Final
 
 from mist.errors import StartupError
@@ -14,6 +15,12 @@ __all__ = ["open_tracing"]
 _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _PROTOCOL: Final = "http/protobuf"
 _EXPORTER: Final = "OTEL_TRACES_EXPORTER"
+_HEADERS: Final = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
+# What OpenTelemetry takes. The rest it would leave out, and log, while there are credentials in it.
+_HEADER: Final = re.compile(
+    r"[ \t]*[\x21\x23-\x27\x2a\x2b\x2d\x2e0-9A-Z\x5e-\x7a\x7c\x7e]+[ \t]*="
+    r"[ \t]*[\x20\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*[ \t]*"
+)
 
 
 def open_tracing() -> "OpenTelemetry":
@@ -28,6 +35,12 @@ def open_tracing() -> "OpenTelemetry":
     exporter = os.environ.get(_EXPORTER) or "otlp"
     if exporter not in ("otlp", "none"):
         raise StartupError(f"{_EXPORTER}: expected otlp or none, not {exporter}")
+    for name in _HEADERS:
+        given = filter(None, re.split(r"[ \t]*,[ \t]*", os.environ.get(name, "")))
+        if not all(_HEADER.fullmatch(header.strip()) for header in given):
+            raise StartupError(
+                f"{name}: expected NAME=VALUE with commas between, other characters as in URLs"
+            )
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import OTELResourceDetector, Resource

@@ -95,6 +95,30 @@ def test_what_the_environment_asks_for_in_vain_is_one_line(
     assert str(caught.value) == line
 
 
+@pytest.mark.parametrize(
+    "name", ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"]
+)
+@pytest.mark.parametrize("value", ["Authorization: Bearer s3cret", "a=b,s3cret", 'a="s3cret"'])
+def test_headers_that_are_none_are_refused_and_told_to_nobody(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(StartupError, match=f"^{name}: expected NAME=VALUE") as caught:
+        open_tracing()
+    assert "s3cret" not in str(caught.value) + caplog.text
+
+
+async def test_headers_as_opentelemetry_has_them_are_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    headers = "authorization=Bearer s3cret , x-b=a%2Cb=,"
+    with collecting(monkeypatch, OTEL_EXPORTER_OTLP_HEADERS=headers) as collector:
+        async with running(tmp_path, listen=LISTEN, telemetry=True) as server:
+            await request(server, "GET", "/")
+        assert collector.spans
+    assert "s3cret" not in caplog.text
+
+
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
     monkeypatch.setitem(sys.modules, name, None)
