@@ -52,6 +52,8 @@ def open_tracing() -> "OpenTelemetry":
         raise StartupError(
             f"--telemetry: {error.name} is missing; pip install 'mist-pubsub[otel]'"
         ) from error
+    except ValueError as error:  # of a variable that is read by then
+        raise StartupError(f"--telemetry: {error}") from error
     try:
         own = Resource.create({"service.name": "mist", "service.version": __version__})
         # The environment's comes last: what is given to `create` would stand above it.

@@ -119,6 +119,20 @@ async def test_headers_as_opentelemetry_has_them_are_sent(
     assert "s3cret" not in caplog.text
 
 
+def test_a_variable_that_is_read_early_is_refused_in_one_line(tmp_path: Path) -> None:
+    options = ("serve", "--telemetry", "--data", str(tmp_path), "--listen", "http://127.0.0.1:0")
+    run = subprocess.run(
+        [sys.executable, "-m", "mist", *options],
+        env=environment(OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT="x"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (run.returncode, run.stderr.count("\n")) == (2, 1)
+    assert run.stderr.startswith("mist serve: --telemetry: OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT must be")
+
+
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
     monkeypatch.setitem(sys.modules, name, None)
