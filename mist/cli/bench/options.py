@@ -12,6 +12,7 @@ from mist.bench.cell import TRANSPORTS, Cell
 from mist.bench.script import LETTERS, MAX_SIZE, MIN_SIZE
 from mist.cli.bench.running import run
 from mist.cli.bench.settings import Settings
+from mist.cli.numbers import FiniteRange
 from mist.cli.paths import LocalPath
 
 __all__ = [
@@ -141,9 +142,7 @@ TAG_LISTS = number(
     1,
 )
 CONNECTIONS = number("--connections", 1, 50_000, "Connections  [default: 2000]")
-RATE = click.option(
-    "--rate", metavar="N", type=click.FloatRange(1, 1_000_000), help="Messages a second"
-)
+RATE = click.option("--rate", metavar="N", type=FiniteRange(1, 1_000_000), help="Messages a second")
 REQUESTS = number(
     "--requests",
     1,
@@ -154,7 +153,7 @@ ROUNDS = number("--rounds", 1, 1_000, "Rounds, of which medians are taken")
 SECONDS = click.option(
     "--seconds",
     metavar="SECONDS",
-    type=click.FloatRange(0.01, 600),
+    type=FiniteRange(0.01, 600),
     help="Time for each figure  [default: 1]",
 )
 FOLDER = click.option(

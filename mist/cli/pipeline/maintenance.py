@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from mist.cli.exits import REFUSED
+from mist.cli.numbers import FiniteRange
 from mist.cli.options import json_option, secret_option
 from mist.cli.paths import LocalPath
 from mist.cli.pipeline.options import Spark, archive_option, live_option, spark_options
@@ -61,7 +62,7 @@ def compact(
 @click.option("--table", "tables", multiple=True, help="Only this table; repeatable")
 @click.option(
     "--grace",
-    type=click.FloatRange(0),
+    type=FiniteRange(0),
     default=3600.0,
     show_default=True,
     help="Seconds until the files are deleted",

@@ -5,6 +5,7 @@ from pathlib import Path
 import attrs
 import click
 
+from mist.cli.numbers import FiniteRange
 from mist.cli.paths import LocalPath
 from mist.cli.pipeline.options import Source, Spark, source_options, spark_options
 from mist.cli.pipeline.runner import Run, run_job
@@ -80,7 +81,7 @@ def export(settings: Spark, source: Source, kind: str, out: Path, overwrite: boo
     help="File with it",
 )
 @click.option("--to-token", metavar="TEXT", envvar="MIST_TO_TOKEN", help="A token for it instead")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Messages a second, at most")
+@click.option("--rate", type=FiniteRange(0, min_open=True), help="Messages a second, at most")
 @click.option("--txn", metavar="NAME", help="Publish once under this name, however often it is run")
 @source_options
 @spark_options
@@ -137,7 +138,7 @@ def replay(
 @click.option("--once", is_flag=True, help="Stop when all messages published so far are written")
 @click.option(
     "--every",
-    type=click.FloatRange(0),
+    type=FiniteRange(0),
     default=10.0,
     show_default=True,
     help="Seconds between batches",

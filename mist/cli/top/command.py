@@ -9,6 +9,7 @@ import click
 
 from mist.cli.exits import UNREACHABLE, USAGE, fail
 from mist.cli.http import HTTP_DEFAULT, HttpError, Site
+from mist.cli.numbers import FiniteRange
 from mist.cli.options import HTTP_SCHEMES, json_option, print_json, secret_option, server_option
 from mist.cli.top.figures import Sample, Series
 from mist.cli.top.screen import SORTS, View, render
@@ -36,7 +37,7 @@ Examples:
     "-i",
     "--interval",
     metavar="SECONDS",
-    type=click.FloatRange(0.2, 3600),
+    type=FiniteRange(0.2, 3600),
     default=1.0,
     show_default=True,
     help="Time between two looks",
