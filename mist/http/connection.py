@@ -81,6 +81,7 @@ class Shared:
         upgrades: whether a WebSocket's handshake is answered; else it is a request like others.
         max_header: bytes of a request's line and headers.
         idle_seconds: for a request's line and headers to be there, see there.
+        note_refused: called for each connection that is refused by a limit.
         draining: whether each connection ends with the response that it is at.
         waiting: connections between two requests, and until when each may wait, the first one
             first.
@@ -96,6 +97,7 @@ class Shared:
     upgrades: bool
     max_header: int
     idle_seconds: float
+    note_refused: Callable[[], None] = lambda: None
     draining: bool = False
     waiting: dict[trio.CancelScope, float] = attrs.field(factory=dict)
     date: Callable[[], bytes] = attrs.field(factory=_Date)
@@ -262,6 +264,7 @@ class Connection:
             return shared.listen.tls, None
         claim = shared.limiter.claim(forwarded.address)
         if claim is None:
+            shared.note_refused()
             raise Problem(429, *_CODES[429], {**_CLOSE, "Retry-After": "5"})
         state["peer"] = forwarded.address
         state["prefix"] = forwarded.prefix

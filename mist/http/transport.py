@@ -5,6 +5,7 @@ of the response before; a response must be taken at some pace. Those of a body a
 """
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 import trio
@@ -47,6 +48,7 @@ class HttpTransport:
         idle_seconds: for a request's line and headers to be there, counted from the
             connection's first turn, or from the response before, and once more where its first
             one had to wait for another; `sweep` sees to it.
+        note_refused: called for each connection that is refused by a limit, but for WebSockets.
 
     Attributes:
         shared: what its connections share.
@@ -65,6 +67,7 @@ class HttpTransport:
         max_header: int = 16_384,
         handshake_seconds: float = 10.0,
         idle_seconds: float = 10.0,
+        note_refused: Callable[[], None] = lambda: None,
     ) -> None:
         self.shared = Shared(
             app,
@@ -76,6 +79,7 @@ class HttpTransport:
             websocket is not None,
             max_header,
             idle_seconds,
+            note_refused,
         )
         self._websocket = websocket
         self._handshake_seconds = handshake_seconds
@@ -141,8 +145,10 @@ class HttpTransport:
                         stream, head, address, nursery, early=early, crowded=True
                     )
                     return
+            self.shared.note_refused()
             await refuse(ByteStream(stream), 429)
         except BadRequest as error:
+            self.shared.note_refused()
             await refuse(ByteStream(stream), error.status, bodiless=error.bodiless)
         finally:
             self._excess -= 1

@@ -164,6 +164,7 @@ class Endpoints:
     def _requests(self, listening: Listening) -> HttpTransport:
         config = self._config
         origins, proxies = self._guards(listening)
+        self._note_refused(0)  # a series that begins with its first refusal shows no increase
         transport = HttpTransport(
             self._site.behind(origins),
             self.limiter,
@@ -175,9 +176,13 @@ class Endpoints:
             max_header=config.max_header,
             handshake_seconds=config.handshake_seconds,
             idle_seconds=config.handshake_seconds,
+            note_refused=self._note_refused,
         )
         self._http.append(transport)
         return transport
+
+    def _note_refused(self, connections: int = 1) -> None:
+        self._hub.sessions.refused["http"] += connections
 
     @cached_property
     def _site(self) -> Site:

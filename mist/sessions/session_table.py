@@ -79,7 +79,8 @@ class SessionTable:
 
     Attributes:
         unauthenticated: as given; may be changed.
-        accepted, refused: sessions and connections, by transport.
+        accepted, refused: sessions and connections, by transport; of `http`, whose requests are
+            no sessions, refused ones only.
         connections: sessions attached now, by transport.
         close_codes: sessions that ended, by code.
         events: told of sessions that begin; None where nobody asks.

@@ -2,11 +2,13 @@
 
 import json
 import re
+from ipaddress import ip_network
 from pathlib import Path
 
 import attrs
 import pytest
 import trio
+import trio.testing
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -124,6 +126,37 @@ async def test_event_loop_lag_is_measured_as_often_as_said(tmp_path, autojump_cl
         families = MetricFamilies(server.hub)
         text = families.render(await SessionAggregator(server.hub).session_aggregates()).decode()
     assert re.search(r"HELP mist_event_loop_lag_seconds .* measured four times a second", text)
+
+
+async def test_http_connections_that_a_limit_refuses_count(tmp_path):
+    proxy = ip_network("127.0.0.1")
+    sent = {"X-Forwarded-For": "192.0.2.1"}
+    async with running(
+        tmp_path,
+        listen=listeners("http"),
+        grants={"t0ken": {"a"}},
+        max_connections_per_address=1,
+        trusted_proxies=(proxy,),
+    ) as server:
+        found = await scrape(server)
+        assert found["mist_connections_total{result=refused,transport=http}"] == 0
+        async with await trio.open_tcp_stream("127.0.0.1", port_of(server.urls[0])) as client:
+            await client.send_all(
+                b"GET /v1/stream?tags=a HTTP/1.1\r\nHost: localhost\r\n"
+                b"X-Auth-Token: t0ken\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n"
+            )
+            assert b" 200 " in await client.receive_some(1000)
+            assert (await request(server, "GET", "/healthz", sent)).status == 429
+        assert server.hub.sessions.refused == {"http": 1}  # a page may be cached
+
+
+async def test_http_connections_beyond_the_most_count(tmp_path):
+    async with running(tmp_path, listen=listeners("http"), max_connections=1) as server:
+        port = port_of(server.urls[0])
+        async with await trio.open_tcp_stream("127.0.0.1", port):
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            assert (await request(server, "GET", "/healthz")).status == 429
+            assert server.hub.sessions.refused == {"http": 1}
 
 
 async def test_subscriptions_of_nats_clients_count_each(tmp_path):
