@@ -28,6 +28,7 @@ from mist.auth.limits import LIMITS
 from mist.broker.meters import Histogram
 from mist.broker.projection import COMPILED
 from mist.http.session_aggregates import SessionAggregates
+from mist.sessions.authenticating import Credential
 from mist.sessions.hub import Hub
 from mist.sessions.readiness import not_ready
 from mist.version import __version__
@@ -37,7 +38,7 @@ __all__ = ["MetricFamilies"]
 # Series that exist from the start: Prometheus sees no increase where a series begins with 1.
 _DROPS: Final = ("full", "unframable", "gone", "error")
 _FAILURES: Final = ("append", "callback", "delivery", "flush", "observer", "task")
-_REASONS: Final = ("secret", "token", "ticket", "other")
+_REASONS: Final = (*(each.value for each in Credential), "ticket", "other")
 _WATCHES: Final = ("not_granted", "presence_off", "too_many_watches")
 _RECOVERIES: Final = ("recovered", "lost", "failed")
 

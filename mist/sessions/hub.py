@@ -287,7 +287,7 @@ class Hub(InsidePublisher):
         """Count a wrong credential.
 
         Args:
-            reason: what was wrong: `secret`, `token`, `ticket`.
+            reason: what was wrong: `secret`, `token`, `secret or token` (NATS), `ticket`.
         """
         self.failed_auths[transport] += 1
         self.failed_auth_reasons[reason] += 1

@@ -159,6 +159,19 @@ async def test_http_connections_beyond_the_most_count(tmp_path):
             assert server.hub.sessions.refused == {"http": 1}
 
 
+async def test_rejected_credentials_of_each_kind_count_from_zero(tmp_path):
+    async with running(
+        tmp_path, listen=listeners("nats", "http"), secret="a-secret-of-tests", open_metrics=True
+    ) as server:
+        found = await scrape(server)
+        reasons = {name for name in found.series if name.startswith("mist_auth_failures_total")}
+        async with await trio.open_tcp_stream("127.0.0.1", port_of(server.urls[0])) as client:
+            await client.send_all(b'CONNECT {"auth_token":"wrong"}\r\n')
+            await until(lambda: server.hub.failed_auths)
+        [reason] = server.hub.failed_auth_reasons
+        assert f"mist_auth_failures_total{{reason={reason}}}" in reasons
+
+
 async def test_subscriptions_of_nats_clients_count_each(tmp_path):
     async with running(tmp_path, listen=listeners("nats", "http")) as server:
         async with await trio.open_tcp_stream("127.0.0.1", port_of(server.urls[0])) as client:
