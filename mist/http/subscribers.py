@@ -16,6 +16,7 @@ from mist.http.context import Context
 from mist.http.problems import Problem, problem_of
 from mist.http.rates import too_often
 from mist.http.tickets import bearer
+from mist.message import TagSet
 from mist.protocols.event_forms import EventForm
 from mist.sessions.close_reason import DISCONNECTED, CloseReason
 from mist.sessions.session import Notice, Session
@@ -48,6 +49,13 @@ class StreamSession(Session):
         """As a `Session` does."""
         subscribed = bool(self.subscriptions)
         yield from super().token_changed(record)
+        if subscribed and not self.subscriptions:
+            self.end(REFUSED)
+
+    def revoke(self, tags: TagSet) -> None:
+        """As a `Session` does."""
+        subscribed = bool(self.subscriptions)
+        super().revoke(tags)
         if subscribed and not self.subscriptions:
             self.end(REFUSED)
 

@@ -17,6 +17,7 @@ from mist.server import Server
 from tests.auth.jwt.issuer import Site, site
 from tests.endpoints import LISTEN, RECEIVERS, SCENARIOS, publish_http, web
 from tests.http.client import request
+from tests.http.events import listen
 from tests.servers import running
 from tests.system.test_jwt import first_frame, subprotocol
 from tests.transports.lines import talk
@@ -276,3 +277,36 @@ async def test_a_token_that_changes_while_the_log_is_read_is_asked_about_anew(
         found = await request(server, "GET", "/v1/log?subscribe=other", {"X-Auth-Token": "t"})
         assert found.status == 403
         assert b"hello" not in found.body
+
+
+async def test_a_poll_ends_where_its_last_subscription_is_allowed_no_more(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (server, backend):
+        backend.says = {"allow": True, "ttl": 1}
+        found: list[int] = []
+
+        async def poll() -> None:
+            path = "/v1/poll?tags=other&timeout=5"
+            found.append((await request(server, "GET", path, {"X-Auth-Token": "t"})).status)
+
+        with trio.fail_after(8):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(poll)
+                await until(lambda: any(each.subscriptions for each in server.hub.sessions))
+                backend.says = {"allow": False}
+        assert found == [403]
+
+
+async def test_a_stream_ends_where_its_last_subscription_is_allowed_no_more(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as (server, backend):
+        backend.says = {"allow": True, "ttl": 1}
+        async with listen(server, "tags=other", {"X-Auth-Token": "t"}) as events:
+            await events.get("ready")
+            backend.says = {"allow": False}
+            with trio.fail_after(5):
+                assert await events.get("revoked") == {"tags": ["other"]}
+                assert await events.get("end") == {
+                    "code": 1000,
+                    "reason": "no subscription is left",
+                }
