@@ -184,6 +184,8 @@ class BaseSession:
             self.ended = reason
             self.hub.sessions.close_codes[reason.code] += 1
             self.outbox.mute()
+            if self.hub.subscription_callout is not None:
+                self.hub.subscription_callout.forget(self)
             if self.hub.presence is not None:
                 self.hub.presence.drop(self)
             if self.hub.events is not None and self in self.hub.sessions:
@@ -245,6 +247,8 @@ class BaseSession:
             presence.moving(self)
         self.hub.sessions.detach_token(self)
         if self.record is not None and self.record.id != record.id:
+            if self.hub.subscription_callout is not None:
+                self.hub.subscription_callout.forget(self)
             self.allowed = None
         self._take(record)
         self.account = self.hub.turns.account(record.id)

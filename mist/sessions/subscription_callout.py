@@ -122,8 +122,20 @@ class SubscriptionCallout:
             if session.allowed is None:
                 session.allowed = set()
             session.allowed.add(tags)
-            self._until[session, tags] = until
-            self._due.set((session, tags), renew)
+            if session.ended is None:
+                self._until[session, tags] = until
+                self._due.set((session, tags), renew)
+
+    def forget(self, session: AskingSession) -> None:
+        """A session has ended, or is about to get another token: nothing is asked again for it."""
+        for tags in session.allowed or ():
+            self._until.pop((session, tags), None)
+            self._due.remove((session, tags))
+
+    @property
+    def watched(self) -> int:
+        """Subscriptions that are asked about again."""
+        return len(self._until)
 
     async def permits(self, record: Record, endpoint: str, address: str, tags: TagSet) -> bool:
         """Whether a request may read what carries these tags now, which its token doesn't grant.
@@ -192,7 +204,9 @@ class SubscriptionCallout:
                     await trio.sleep(_RETRY)
                     continue
                 is_yes = False
-            if session.ended is not None:
+            if session.ended is not None or session.record is None:
+                return
+            if session.record.id != record.id:  # what this one may not, has ended with it
                 return
             if is_yes:
                 self._until[session, tags] = until

@@ -199,8 +199,24 @@ async def test_nothing_is_asked_about_what_nobody_is_subscribed_to_any_more(
             assert len(backend.asked) == 1
             [session] = server.hub.sessions
             assert session.allowed == set()  # type: ignore[attr-defined]
-        assert server.hub.subscription_callout is not None
-        await until(lambda: not server.hub.subscription_callout._until)
+        callout = server.hub.subscription_callout
+        assert callout is not None
+        await until(lambda: not callout.watched)
+
+
+async def test_nothing_is_kept_of_sessions_that_have_ended(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (server, backend):
+        backend.says = {"allow": True, "ttl": 3600}
+        callout = server.hub.subscription_callout
+        assert callout is not None
+        for _ in range(3):
+            path = "/v1/poll?tags=other&timeout=0"
+            assert (await request(server, "GET", path, {"X-Auth-Token": "t"})).status == 200
+        async with web(server, "/subscribe/websocket", "t", ["mist.v1"]) as socket:
+            assert (await ask(socket, command="subscribe", tags=["other"]))["success"]
+            assert callout.watched == 1
+        await until(lambda: not callout.watched)
+        assert len(backend.asked) == 2
 
 
 async def test_a_session_is_allowed_so_many(
