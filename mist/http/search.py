@@ -89,8 +89,13 @@ class Search:
         return not piece.page.complete
 
     def skip(self) -> None:
-        """Move to the end: nothing selected has been published since all was read."""
-        self._cursor.place = self._sequencer.newest
+        """Move to the end: nothing selected has been published since all was read.
+
+        Where a message for very many is being delivered, this poll may be among those who have
+        yet to hear of it: then the next one reads that.
+        """
+        if not self._sequencer.delivery.midway:
+            self._cursor.place = self._sequencer.newest
 
     async def _selection(self) -> Selection | None:
         wanted = self._wanted()

@@ -80,6 +80,11 @@ class Delivery:
         self._waiting = 0  # for that
         self._passed = 0  # blocks that nobody asked for
 
+    @property
+    def midway(self) -> bool:
+        """Whether some may have what is not above `newest`, and others not yet."""
+        return self._midway
+
     async def between(self) -> None:
         """Wait until all have what is not above `newest`. Mostly they have: then no checkpoint.
 

@@ -1,5 +1,6 @@
 """Long polling, by a real client of a real server."""
 
+import time
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -8,9 +9,13 @@ import pytest
 import trio
 import trio.testing
 
+from mist.broker import matches
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits
 from mist.commands import AddTags, Register, RemoveTags, Unregister
 from mist.errors import HistoryUnavailable
 from mist.history import Policy
+from mist.protocols.line.forms import PLAIN
 from mist.server import Server
 from tests.http.client import Response, connect, request
 from tests.http.damage import LARGE, damage, keeping
@@ -122,6 +127,37 @@ async def test_an_empty_answer_has_moved_on_past_what_was_not_wanted(server: Ser
     answer = await poll(server, "tags=a&since=0&timeout=0.01")
     assert reads == 1
     assert (answer["id"], answer["messages"]) == (1, [])
+
+
+async def test_a_poll_whose_time_is_over_moves_past_nothing_that_is_being_delivered(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matches, "WIDE", 8)
+
+    class Slow(Outbox):
+        """One of very many who get a message before the poll does."""
+
+        def put(self, wire: bytes, count: int) -> bool:
+            time.sleep(0.001)
+            return super().put(wire, count)
+
+    others = [Slow(PLAIN, OutboxLimits(), []) for _ in range(400)]
+    for each in others:
+        server.hub.broker.subscribe(each, A)
+    answers: list[Any] = []
+
+    async def wait() -> None:
+        answers.append(await poll(server, "tags=a&timeout=0.5"))
+        assert others[0].queued > others[-1].queued  # it was answered on the way
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await until(lambda: server.hub.sessions.connected == 1)
+        await trio.sleep(0.25)
+        await server.hub.store(A, b"x")
+    place = f"{answers[0]['epoch']}:{answers[0]['id']}"
+    answers.append(await poll(server, f"tags=a&timeout=0&since={place}"))
+    assert [each["data"] for answer in answers for each in answer["messages"]] == ["x"]
 
 
 async def test_what_is_not_wanted_wakes_no_poll(server: Server) -> None:
