@@ -285,6 +285,8 @@ class BaseSession:
             expired = self.record is not None and self.record.expired(self.hub.now())
             self.end(TOKEN_EXPIRED if expired else TOKEN_REVOKED)
             return
+        if self.ended is not None:
+            return  # nobody would take back what it is given
         self._take(record)
         self._describe()
         if self.hub.presence is not None:

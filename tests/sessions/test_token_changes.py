@@ -9,8 +9,18 @@ import pytest
 import trio
 import trio.testing
 
+from mist.attributes import Attributes
 from mist.auth.opening import open_registry
-from mist.commands import AddTags, Auth, Register, RemoveTags, SubscribeNamed, Unregister
+from mist.commands import (
+    AddTags,
+    Auth,
+    Register,
+    RemoveTags,
+    SetAttributes,
+    SetTerms,
+    SubscribeNamed,
+    Unregister,
+)
 from mist.protocols.line import LineProtocol
 from mist.protocols.line.forms import PLAIN
 from mist.replies import Revoked
@@ -20,6 +30,7 @@ from mist.sessions.hub import Hub
 from mist.sessions.receiving import CommandSession
 from mist.sessions.session import Session
 from mist.sessions.token_changes import TokenChanges
+from mist.terms import Terms
 from tests.sessions.test_hub import browser
 
 NUMBERS = range(300)  # more than are ended at once
@@ -117,6 +128,22 @@ async def test_all_sessions_of_a_revoked_token_end(hub: Hub, nursery: trio.Nurse
     nursery.start_soon(hub.token_changes.run)
     await hub.token_changes.settled()
     assert {session.ended for session in sessions} == {TOKEN_REVOKED}
+
+
+async def test_a_session_that_is_gone_meanwhile_is_given_nothing(
+    hub: Hub, nursery: trio.Nursery
+) -> None:
+    sessions = [await browser(hub, "t", MANY[number]) for number in NUMBERS]
+    site = Attributes.of_json({"site": "a"})
+    terms = Terms(expires=hub.now() + 1_000)
+    await hub.registry.execute([SetAttributes("t", site), SetTerms("t", terms)])
+    for session in sessions:
+        await session.aclose()
+    nursery.start_soon(hub.token_changes.run)
+    await hub.token_changes.settled()
+    assert not len(hub.expiry)
+    assert not hub.broker._attribute_index.bound
+    assert not len(hub.broker._attribute_index)
 
 
 async def test_a_session_that_fails_ends_and_the_others_are_reached(
