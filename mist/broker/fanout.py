@@ -214,7 +214,8 @@ class FanOut(Refusals):
             left = _PIECES
             for outbox in refusing:
                 if self._resolver.version != version and not _subscribes(outbox, entries):
-                    self.matched -= count  # it has unsubscribed since, and is due nothing
+                    if form.delivers:
+                        self.matched -= count  # it has unsubscribed since, and is due nothing
                     self._withdrawn(outbox, carried(form, entries, firsts, count)[0])
                     continue
                 self._refused(outbox, form, (wire, count), pieces, batch, entries, firsts, first)

@@ -79,7 +79,8 @@ class Refusals:
                 self._defer(outbox, wire, count, observer.held(outbox, framed))
             else:
                 self._defer(outbox, wire, count)
-                (observer.missed if outbox.outbox.paused else observer.dropped)(outbox, framed)
+                missed = outbox.outbox.paused or not form.delivers
+                (observer.missed if missed else observer.dropped)(outbox, framed)
             return
         due = outbox.due(count)
         self.matched -= count - due

@@ -71,6 +71,9 @@ async def test_an_ended_outbox_is_not_woken(end: Callable[[Outbox], None]) -> No
     end(outbox)
     publish(broker)
     assert not await outbox.wait(trio.current_time())
+    # What comes then is there for who reads on, such as the next poll.
+    found = broker.statistics()
+    assert (found.matched, found.replayed, found.dropped) == (0, 0, {})
 
 
 async def test_room_is_waited_for_until_most_was_taken(nursery: trio.Nursery) -> None:

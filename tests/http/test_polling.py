@@ -17,7 +17,7 @@ from mist.errors import HistoryUnavailable
 from mist.history import Policy
 from mist.protocols.line.forms import PLAIN
 from mist.server import Server
-from tests.http.client import Response, connect, request
+from tests.http.client import Response, connect, request, stalled_connection
 from tests.http.damage import LARGE, damage, keeping
 from tests.servers import listeners, running
 from tests.transports.lines import talk
@@ -158,6 +158,18 @@ async def test_a_poll_whose_time_is_over_moves_past_nothing_that_is_being_delive
     place = f"{answers[0]['epoch']}:{answers[0]['id']}"
     answers.append(await poll(server, f"tags=a&timeout=0&since={place}"))
     assert [each["data"] for answer in answers for each in answer["messages"]] == ["x"]
+
+
+async def test_what_comes_while_an_answer_is_read_counts_as_no_loss(server: Server) -> None:
+    for _ in range(16):
+        await server.hub.store(A, bytes(60_000))
+    async with stalled_connection(server) as client:
+        await client.send_request("GET", "/v1/poll?tags=a&since=0", WITH_TOKEN)
+        await until(lambda: server.hub.broker.tag_sets() > 0)
+        await trio.testing.wait_all_tasks_blocked(0.1)
+        assert server.hub.sessions.connected == 1  # who is being answered
+        await server.hub.store(A, b"x")
+        assert server.hub.broker.statistics().dropped == {}
 
 
 async def test_what_is_not_wanted_wakes_no_poll(server: Server) -> None:
