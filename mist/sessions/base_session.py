@@ -315,13 +315,20 @@ class BaseSession:
                 yield
 
     def revoke(self, tags: TagSet) -> None:
-        """End subscriptions to exactly this tag set, unless they are granted, and say so. O(n)."""
+        """End subscriptions to exactly this tag set, unless they are granted, and say so."""
         group = self.hub.broker.find(tags)
         if group is None or self.is_granted(tags):
             return
-        for named in [each for each in self.named_subscriptions if each.group is group]:
+        for named in self.named_subscriptions.of(group):
             self._revoke_named(named)
         self._revoke(group)
+
+    def is_subscribed(self, tags: TagSet) -> bool:
+        """Whether it is subscribed to exactly this tag set."""
+        group = self.hub.broker.find(tags)
+        if group is None:
+            return False
+        return tags in self.subscriptions or bool(self.named_subscriptions.of(group))
 
     def _revoke(self, group: Group) -> None:
         if self.subscriptions.drop(group):

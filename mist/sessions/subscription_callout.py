@@ -23,12 +23,10 @@ from mist.addresses import EVERYTHING
 from mist.attributes import Attributes
 from mist.auth.callout.questions import Questions, Unanswered
 from mist.auth.record import Record
-from mist.broker.named_subscriptions import NamedSubscription
 from mist.errors import RegistryUnavailable, TooManySubscriptions
 from mist.message import EVENTS, TagSet, format_tags
 from mist.schedule import Schedule
 from mist.sessions.close_reason import CloseReason
-from mist.sessions.subscriptions import NamedSubscriptionSet, SubscriptionSet, named_tags
 
 __all__ = ["AskingSession", "SubscriptionCallout"]
 
@@ -43,8 +41,7 @@ class AskingSession(Protocol):
     """A session, as it is asked about.
 
     Attributes:
-        transport, peer, record, ended, allowed, subscriptions, named_subscriptions: see
-            `mist.sessions.base_session.BaseSession`.
+        transport, peer, record, ended, allowed: see `mist.sessions.base_session.BaseSession`.
     """
 
     transport: str
@@ -52,8 +49,6 @@ class AskingSession(Protocol):
     record: Record | None
     ended: CloseReason | None
     allowed: set[TagSet] | None
-    subscriptions: SubscriptionSet
-    named_subscriptions: NamedSubscriptionSet
 
     @property
     def attributes(self) -> Attributes:
@@ -61,6 +56,9 @@ class AskingSession(Protocol):
 
     def is_granted(self, tags: TagSet) -> bool:
         """Whether it may subscribe to a tag set."""
+
+    def is_subscribed(self, tags: TagSet) -> bool:
+        """Whether it is subscribed to exactly this tag set."""
 
     def revoke(self, tags: TagSet) -> None:
         """End subscriptions to exactly this tag set, unless they are granted."""
@@ -189,7 +187,7 @@ class SubscriptionCallout:
             while True:
                 for session, tags in await self._due.due(_AT_ONCE):
                     until = self._until.pop((session, tags))
-                    if session.ended is None and _has(session, tags):
+                    if session.ended is None and session.is_subscribed(tags):
                         nursery.start_soon(self._ask_again, session, tags, until)
                     elif session.allowed is not None:
                         session.allowed.discard(tags)
@@ -237,9 +235,3 @@ def _asker(session: AskingSession, record: Record) -> _Asker:
 
 def _may_be_asked(tags: TagSet) -> bool:
     return bool(tags) and tags != EVERYTHING and not any(tag.startswith(EVENTS) for tag in tags)
-
-
-def _has(session: AskingSession, tags: TagSet) -> bool:
-    """Whether a session is subscribed to exactly this tag set."""
-    named: Iterable[NamedSubscription] = session.named_subscriptions
-    return tags in session.subscriptions or any(named_tags(each) == tags for each in named)

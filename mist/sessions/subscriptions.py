@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import attrs
 
 from mist.broker.broker import Broker, Group
-from mist.broker.named_subscriptions import NamedSubscription
+from mist.broker.named_subscriptions import NamedSubscription, QueueGroup
 from mist.broker.outbox import Outbox
 from mist.errors import NotSubscribed, TooManySubscriptions
 from mist.index.shards import ShardedDict
@@ -238,6 +238,20 @@ class NamedSubscriptionSet:
         if named is None:
             raise NotSubscribed
         return named
+
+    def of(self, group: Group) -> Sequence[NamedSubscription]:
+        """Those that are in a group. O(these or the group's subscribers, whichever are fewer)."""
+        if len(self) <= group.subscribers:
+            return [named for named in self if named.group is group]
+        found: list[NamedSubscription] = []
+        for each in group.members:
+            members = each.members if isinstance(each, QueueGroup) else (each,)
+            found += [
+                named
+                for named in members
+                if isinstance(named, NamedSubscription) and named.outbox is self._outbox
+            ]
+        return found
 
     def drop(self, named: NamedSubscription) -> None:
         """End one now. Idempotent."""
