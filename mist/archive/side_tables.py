@@ -49,6 +49,7 @@ from mist.archive.table import Archive, Table
 from mist.auth import Record
 from mist.auth.registry import Registry
 from mist.broker.usage import UsageAccounting
+from mist.change import Change
 from mist.errors import MistError
 from mist.outage import Outage
 
@@ -138,7 +139,8 @@ class SideTables:
         self._swept = -math.inf
         self._batches: _Batches = []  # of which tables; oldest first
         self._outage = Outage(log, "accounts can't be written", "accounts can be written again")
-        self._full = trio.Event()
+        self._wanted = Change()
+        self._full = False  # whether the period is to be closed before its minute ends
         self._soon = False
         self._turn = trio.Lock()
         self._thread = trio.CapacityLimiter(1)
@@ -153,10 +155,10 @@ class SideTables:
         """Collect and write rows each minute, until cancelled; then call `aclose`."""
         while True:
             await self._minute_ends()
+            soon, self._soon = self._soon, False
             try:
                 await self.collect()
                 waited = trio.current_time() - self._written
-                soon, self._soon = self._soon, False
                 if soon or waited >= self._policy.seconds or self.waiting >= self._policy.rows:
                     await self.flush()
                     await self._note_all()
@@ -185,7 +187,7 @@ class SideTables:
     def seal_soon(self) -> None:
         """Have `run` write all that has been counted until now."""
         self._soon = True
-        self._full.set()
+        self._wanted.notify()
 
     async def aclose(self) -> None:
         """Write what is buffered, even when cancelled; what fails is logged, and lost."""
@@ -205,7 +207,7 @@ class SideTables:
         """
         async with self._turn:
             with trio.CancelScope(shield=True):
-                self._full = trio.Event()
+                self._full = False
                 minute, self._minute = self._minute, self._now()
                 for delivered, changed in self._accounts.close():
                     self._add("deliveries", DELIVERIES, minute, delivered)
@@ -262,10 +264,12 @@ class SideTables:
 
     async def _minute_ends(self) -> None:
         with trio.move_on_after(60 - self._clock() % 60):
-            await self._full.wait()
+            while not (self._full or self._soon):
+                await self._wanted.wait()
 
     def _close_early(self) -> None:
-        self._full.set()
+        self._full = True
+        self._wanted.notify()
 
     # rows
 

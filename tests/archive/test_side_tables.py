@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 from trio.testing import MockClock
 
 from mist.archive.manifest import ArchiveError
@@ -137,6 +138,21 @@ async def test_many_accounts_do_not_wait_for_the_minute_nor_rows_for_ten(
     assert sorted(bench.rows("subscriptions")) == sorted(
         (0, "t1", f"tag{n}", 1, 0) for n in range(300)
     )
+
+
+async def test_what_is_to_be_sealed_soon_does_not_wait_though_all_was_sealed_meanwhile(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(tmp_path)
+    bench.outbox("t1", "a")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.side_tables.run)
+        await trio.testing.wait_all_tasks_blocked()
+        await bench.side_tables.seal_now()
+        bench.publish("a", b"x")
+        bench.side_tables.seal_soon()
+        await until(lambda: bench.rows("deliveries") == [(0, "t1", "a", 1, 0, 1)])
+        nursery.cancel_scope.cancel()
 
 
 async def test_tokens_are_listed_at_the_start_each_day_and_where_they_change(
