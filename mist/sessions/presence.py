@@ -134,7 +134,7 @@ class PresenceService:
         async with self._looking:
             if not room.view.is_ready:
                 await self._look([room])
-        if not room.view.is_ready:
+        if self._rooms.find(room.key) is not room:
             raise TooManyWatches  # it had to make room for others
 
     def unwatch(self, watcher: Watcher, tags: TagSet) -> None:

@@ -2,20 +2,26 @@
 
 import json
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 import mist.broker.presence_view
 import mist.sessions.presence
 from mist.attributes import Attributes
+from mist.auth.opening import open_registry
 from mist.commands import AddTags, Register, RemoveTags, SetAttributes, Unregister
-from mist.errors import MistError
+from mist.errors import MistError, TooManyWatches
+from mist.protocols.line.forms import PLAIN
 from mist.server import Server
+from mist.sessions.hub import Hub
 from mist.sessions.presence import PresenceService
+from mist.sessions.presence_opening import open_presence
+from mist.sessions.session import Session
 from tests.http.client import connect, request
 from tests.http.events import Events
 from tests.servers import listeners, running
@@ -369,6 +375,35 @@ async def test_watches_are_bounded(
         assert answer.status == 429
         assert answer.json()["code"] == "too_many_watches"
     await until(lambda: service(server).watches == 0)
+
+
+async def test_what_had_to_make_room_while_it_was_looked_at_is_not_watched(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mist.sessions.presence, "_MOST", 1)
+    hub = Hub(await open_registry("memory://"))
+    open_presence(hub, ["room:*"])
+    presence = hub.presence
+    assert presence is not None
+    watcher = Session(hub, PLAIN, lambda notice: b"", transport="tcp")
+    one, other = frozenset({"room:1"}), frozenset({"room:2"})
+
+    async def look() -> None:
+        await presence.look(None, one)
+        with suppress(TooManyWatches):  # for which the first one made room
+            await presence.look(None, other)
+
+    async def watch() -> None:
+        with pytest.raises(TooManyWatches):
+            await presence.watch(watcher, one)
+
+    async with presence._looking:
+        for task in (look, watch):
+            nursery.start_soon(task)
+            await trio.testing.wait_all_tasks_blocked()
+    await trio.testing.wait_all_tasks_blocked()
+    assert presence.watches == 0
+    await watcher.aclose()
 
 
 async def test_nothing_is_left_of_those_who_are_gone(
