@@ -72,6 +72,7 @@ class AuthenticatingSession(PublishingSession):
             return Done()
         credentials = self.hub.credentials
         if self._credential is not Credential.SECRET or credentials.issued:
+            self.hub.flush_scheduler.flush()  # nothing that was queued waits for the answer
             await credentials.prepare(command.credential, self._login)
             narrowed: Record | None = None
             if len(self.subscriptions) + len(self.named_subscriptions) > _MANY:

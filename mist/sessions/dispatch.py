@@ -230,20 +230,25 @@ class DispatchingSession(AuthenticatingSession):
             ):
                 self._changes.append(command)
             case ShowToken(token=token):
-                await self.hub.registry.sync()
+                await self._sync_registry()
                 return TokenShown(token_of(self.hub.registry, token))
             case ListTokens(after=after):
-                await self.hub.registry.sync()
+                await self._sync_registry()
                 return Tokens(token_page(self.hub.registry, after))
             case ShowTags(token=token):
-                await self.hub.registry.sync()
+                await self._sync_registry()
                 return Tags(self.hub.registry.tags(token))
             case ShowAttributes(token=token):
-                await self.hub.registry.sync()
+                await self._sync_registry()
                 return TokenAttributes(self.hub.registry.attributes(token))
             case _:
                 assert_never(command)
         return None
+
+    async def _sync_registry(self) -> None:
+        """Have the registry know what other servers have changed."""
+        self.hub.flush_scheduler.flush()  # nothing that was queued waits for its store
+        await self.hub.registry.sync()
 
     def _unsubscribe_named(self, name: bytes, most: int | None) -> None:
         named = self.named_subscriptions.find(name)

@@ -7,10 +7,13 @@ from typing import get_args
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from mist.attributes import Attributes
 from mist.auth.opening import open_registry
 from mist.auth.registry import Registry
+from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import OutboxLimits
 from mist.commands import (
     AddTags,
     Auth,
@@ -356,6 +359,30 @@ async def test_only_who_has_published_waits_for_others_to_share_a_flush() -> Non
     # Its own outbox is the only one that has a message, but others may publish to it, too.
     protocol.incoming.append(Publish(Batch.of(A, b"x")))
     assert await session.receive(b"")
+
+
+@pytest.mark.parametrize(
+    "command", [Auth(TOKEN), ShowToken(TOKEN), ListTokens(), ShowTags(TOKEN), ShowAttributes(TOKEN)]
+)
+async def test_what_was_published_does_not_wait_for_what_a_command_waits_for(
+    command: Command, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = await make_hub()
+    credential = Credential.TOKEN if isinstance(command, Auth) else Credential.SECRET
+    session, protocol = make_session(hub, credential=credential)
+    subscriber = Outbox(PLAIN, OutboxLimits(), hub.broker.ready)
+    written: list[int] = []
+    subscriber.flush = lambda: written.append(subscriber.queued)
+    hub.broker.subscribe(subscriber, A)
+
+    async def wait(*about: object) -> None:
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(hub.credentials, "prepare", wait)
+    monkeypatch.setattr(hub.registry, "sync", wait)
+    nursery.start_soon(handle, session, protocol, Publish(Batch.of(A, b"x")), command)
+    await trio.testing.wait_all_tasks_blocked()
+    assert written == [1]
 
 
 async def test_all_turns_of_a_session_are_late_until_it_is_live(
