@@ -115,6 +115,10 @@ class Appender:
                 self._refuse_upto(serial)
             if isinstance(error, NotEntered):
                 await self._enter_again()
+        except BaseException:  # cancelled: what has publishers is refused with all else
+            if not sent.pieces and sent.bulk is None:
+                self._sent.pop(serial, None)  # if it was appended, it is as if by others
+            raise
         else:
             sent.stored = trio.current_time()
             self._unanswered_since = None
