@@ -4,16 +4,19 @@
         async for message in messages:
             ...
 
-A local subscriber is an outbox like any other, with the same bounds and the same policy for
-one that is slow; only that nobody writes what it holds to a socket.
+A local subscriber is an outbox like any other, with the same bounds; only that nobody writes what
+it holds to a socket. There is no connection that could end, so one that is slow loses the newest
+messages, whatever the policy for peers is.
 """
 
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 
+import attrs
 import trio
 
 from mist.broker.outbox import Outbox
+from mist.broker.outbox_limits import SlowConsumer
 from mist.change import Change
 from mist.message import ASK, Message, TagSet, parse_tags
 from mist.protocols.line.forms import NUMBERED_ESCAPED, read_escaped
@@ -34,7 +37,7 @@ class LocalSubscription:
         self._outbox = Outbox(
             # Escaped lines are the form that keeps messages apart whatever their data holds.
             NUMBERED_ESCAPED,
-            hub.outbox_limits,
+            attrs.evolve(hub.outbox_limits, slow_consumer=SlowConsumer.DROP),
             hub.broker.ready,
             on_dropping=lambda outbox: hub.note_dropping("local", outbox),
         )

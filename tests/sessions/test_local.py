@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mist.auth.opening import open_registry
-from mist.broker.outbox_limits import OutboxLimits
+from mist.broker.outbox_limits import OutboxLimits, SlowConsumer
 from mist.errors import InvalidTag
 from mist.history.opening import open_history
 from mist.message import Message
@@ -63,12 +63,18 @@ async def test_after_the_block_nobody_is_subscribed() -> None:
     assert hub.broker.tags() == frozenset()
 
 
-async def test_a_slow_one_loses_the_newest_and_can_tell_how_many() -> None:
-    hub = await make_hub(outbox_limits=OutboxLimits(messages=2))
+@pytest.mark.parametrize("policy", SlowConsumer)
+@pytest.mark.parametrize("together", [False, True])
+async def test_a_slow_one_loses_the_newest_and_can_tell_how_many(
+    policy: SlowConsumer, together: bool
+) -> None:
+    hub = await make_hub(outbox_limits=OutboxLimits(messages=2, slow_consumer=policy))
+    messages_of = [(frozenset("a"), b"%d" % n) for n in range(5)]
     with subscribe(hub, ["a"]) as messages:
-        for n in range(5):
-            hub.publish(frozenset("a"), b"%d" % n)
+        for some in [messages_of] if together else [[each] for each in messages_of]:
+            hub.publish_all(some)
         assert messages.lost == 3
+        assert messages.outbox.waiting == 2
         assert [(await anext(messages)).data for _ in range(2)] == [b"0", b"1"]
 
 
