@@ -126,11 +126,14 @@ def routes(context: Context) -> Sequence[BaseRoute]:
     async def present(request: Request) -> Response:
         caller = await context.access.caller(request)
         tags = _wanted(request, context.hub.limits)
-        told = await _service(context).look(caller.record, tags)
+        before = caller.record
+        told = await _service(context).look(before, tags)
         # Meanwhile the token may have changed.
         record = context.access.again(caller, request).record
-        if record is not None and not record.grant.may_see(tags):
-            raise NotGranted
+        if record is not None and before is not None:
+            is_same_site = record.attributes.site == before.attributes.site
+            if not (is_same_site and record.grant.may_see(tags)):
+                raise NotGranted
         return answer(as_fields(told))
 
     return [

@@ -377,6 +377,30 @@ async def test_watches_are_bounded(
     await until(lambda: service(server).watches == 0)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        RemoveTags("asks", frozenset({"@room:*"})),
+        SetAttributes("asks", Attributes.of_json({"site": "eu"})),
+    ],
+)
+async def test_a_token_that_changes_while_it_asks_is_told_nothing_by_what_it_was(
+    server: Server, tokens: None, monkeypatch: pytest.MonkeyPatch, change: Any
+) -> None:
+    presence = service(server)
+    look = presence.look
+
+    async def changed_meanwhile(*asked: Any) -> object:
+        told = await look(*asked)
+        await server.hub.registry.execute([change])
+        return told
+
+    monkeypatch.setattr(presence, "look", changed_meanwhile)
+    async with present(server, "token-a"):
+        answer = await request(server, "GET", PATH, {"X-Auth-Token": "asks"})
+    assert (answer.status, answer.json()["code"]) == (403, "not_granted")
+
+
 async def test_what_had_to_make_room_while_it_was_looked_at_is_not_watched(
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
