@@ -118,10 +118,15 @@ def routes(context: Context) -> Sequence[BaseRoute]:
             raise HistoryOff
         wanted = Wanted.of(request, context.hub.limits)
         limit = limit_of(Query(request))
-        await check_reading(context.hub, request, caller, wanted.tag_sets)
         since = wanted.since or Since(after=0)
         selection = Selection.asked(wanted.tag_sets)
-        return answer(await _read(sequencer, selection, since, limit, caller))
+        while True:
+            await check_reading(context.hub, request, caller, wanted.tag_sets)
+            page = await _read(sequencer, selection, since, limit, caller)
+            before, caller = caller, context.access.again(caller, request)
+            if caller.record == before.record:
+                return answer(page)
+            # The token has changed meanwhile.
 
     async def either(request: Request) -> Response:
         return await (publish if request.method == "POST" else read)(request)

@@ -315,6 +315,32 @@ async def test_one_tag_without_the_right_refuses_the_whole_request(
     assert await stored(server) == []
 
 
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (Unregister("reads"), (401, "unauthorized")),
+        (RemoveTags("reads", frozenset("a")), (403, "not_granted")),
+    ],
+)
+async def test_a_token_that_is_revoked_while_it_reads_gets_nothing(
+    server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Unregister | RemoveTags,
+    expected: tuple[int, str],
+) -> None:
+    sequencer = server.hub.sequencer
+    assert sequencer is not None
+    await register(server, "reads", "a", "b")
+
+    async def changed_meanwhile(since: object) -> None:
+        await server.hub.registry.execute([change])
+        await server.hub.store(frozenset("a"), b"published behind the revocation")
+
+    monkeypatch.setattr(sequencer, "reach", changed_meanwhile)
+    answer = await request(server, "GET", f"{MESSAGES}?tags=a", {"X-Auth-Token": "reads"})
+    assert told(answer) == expected
+
+
 @pytest.mark.parametrize("change", [Unregister("may"), RemoveTags("may", frozenset({">a"}))])
 async def test_a_token_revoked_while_the_body_comes_publishes_nothing(
     server: Server, change: Unregister | RemoveTags
