@@ -13,7 +13,7 @@ second went from 2.8 to 4.4 ms.
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from itertools import groupby
 from types import MappingProxyType
@@ -23,7 +23,7 @@ import attrs
 import trio
 
 from mist.change import Change
-from mist.engine.contract import Forked, Record, Trimmed
+from mist.engine.contract import EngineUnavailable, Forked, Record, Trimmed
 from mist.engine.entries import (
     Entry,
     Erase,
@@ -55,6 +55,13 @@ _DELAY: Final = 0.1  # seconds until it is tried again; then twice as long each 
 _LAST_DELAY: Final = 0.5
 _REACH: Final = 3.0  # seconds
 _AT_ONCE: Final = 64  # records applied in one transaction
+
+
+class _NotStaged(ValueError):
+    """A part of a batch is not there; perhaps not any more, since the log has let the batch go."""
+
+    def __init__(self) -> None:
+        super().__init__("a part of a batch is not there")
 
 
 _NO_NOTES: Final[Mapping[bytes, bytes | None]] = MappingProxyType({})
@@ -163,6 +170,9 @@ class Follower:
             except NotNext as error:
                 await self._enter_unfit(error)
                 continue
+            except (Forked, Trimmed) as error:
+                await self._enter(error)
+                continue
             self.caught_up = self.caught_up or self._has_all_of_before()
             self._moved.notify()
 
@@ -239,6 +249,10 @@ class Follower:
                 arrived = await self._apply_once(step)
             except NotNext:
                 raise
+            except _NotStaged as error:
+                await self._note(error)
+                with suppress(EngineUnavailable):  # or else the log has let the batch go, too
+                    await self._engine.read(self._mirror.offset, max_bytes=1)
             except (MistError, ValueError) as error:
                 await self._note(error)
             else:
@@ -302,7 +316,7 @@ class Follower:
                     self._engine.staged, entry.staged, part, trio_token=token
                 )
                 if body is None:
-                    raise ValueError("a part of a batch is not there")
+                    raise _NotStaged
                 yield from unpack_blocks(body)
 
         return Bulk(blocks, record.count)

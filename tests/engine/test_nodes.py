@@ -1,5 +1,6 @@
 """Nodes of one realm: what is published at one is stored and delivered at all, alike."""
 
+import secrets
 from functools import partial
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 import trio
 import trio.testing
 
+from mist.engine.checkpointing import Checkpointer
+from mist.engine.contract import EngineUnavailable
 from mist.engine.entries import ForgottenKeys, StagedBatch, encode
 from mist.engine.node import open_node
 from mist.errors import HistoryUnavailable, StartupError
@@ -423,6 +426,29 @@ async def test_a_batch_whose_parts_are_not_there_holds_the_node_up_and_says_so(
     await one.engine.append("by hand", 1, entry, 3, one.sequencer.epoch)
     await until(lambda: not one.sequencer.ready)
     assert one.sequencer.newest == 0
+
+
+async def test_a_batch_that_is_trimmed_before_it_is_applied_holds_the_node_up_no_longer(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = await start(), await start()
+    reading = trio.Event()
+
+    async def away(batch: str, part: int) -> bytes | None:
+        reading.set()
+        raise EngineUnavailable
+
+    monkeypatch.setattr(two.engine, "staged", away)
+    await one.sequencer.commit(bulk(numbers("a", 3)), Mark("", "w", 1))
+    await reading.wait()
+    # Others go on: the log is trimmed behind two checkpoints, and the batch's parts with it.
+    for size in (1, 100_000):
+        await one.hub.store(A, secrets.token_bytes(size).hex().encode())
+        assert await Checkpointer(one.node, least=1).step()
+    monkeypatch.undo()
+    with trio.fail_after(10):
+        assert len(await same(one, two)) == 5
+    assert two.node.overtaken == 1
 
 
 # mirrors
