@@ -45,7 +45,7 @@ from mist.history.idempotency import KeyUsed
 from mist.history.mirroring import Applied
 from mist.sessions.appender import REFUSED, STOPPED, Appender, Sent
 from mist.sessions.flush_scheduler import FlushScheduler
-from mist.sessions.pieces import parts_of, pieces_of
+from mist.sessions.pieces import pieces_of, stage
 from mist.sessions.sequencer import Sequencer
 from mist.sessions.submission import BulkSubmission, Submission
 
@@ -227,17 +227,13 @@ class NodeSequencer(Sequencer):
     async def _stage(self, submission: BulkSubmission) -> None:
         """Stage a writer's batch, and have a record appended that refers to it."""
         name, bulk, mark = secrets.token_hex(16), submission.bulk, submission.mark
-        parts = 0
         try:
             known = await self.history.committed(mark.owner, mark.writer)
             if known is not None and mark.batch <= known.batch:
                 submission.outcome = known, False
                 self._settle_bulk(submission)
                 return
-            packed = parts_of(bulk)
-            while (body := await trio.to_thread.run_sync(next, packed, None)) is not None:
-                await self._engine.stage(name, parts, body)
-                parts += 1
+            parts = await stage(self._engine, name, bulk)
         except Exception as error:
             if isinstance(error, EngineUnavailable):
                 error = HistoryUnavailable(REFUSED)

@@ -1,11 +1,13 @@
 """What is published as an engine's records have it: groups in pieces, a writer's batch in parts."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
 import trio
 
+from mist.engine.contract import Engine, EngineUnavailable
 from mist.history import Bulk
 from mist.history.commits import pack_blocks
 from mist.history.encoding import encode_blocks, takes_long, with_channel_counts
@@ -13,9 +15,10 @@ from mist.history.layout import Row
 from mist.history.mirroring import Piece
 from mist.sessions.submission import Submission
 
-__all__ = ["parts_of", "pieces_of"]
+__all__ = ["pieces_of", "stage"]
 
 _PART: Final = 1 << 20  # bytes of a part of a batch, but for its last block
+_DISCARD: Final = 1.0  # seconds that it may take to discard what was staged in vain
 
 
 async def pieces_of(
@@ -49,7 +52,33 @@ async def pieces_of(
     return pieces, shares
 
 
-def parts_of(bulk: Bulk) -> Iterator[bytes]:
+async def stage(engine: Engine, name: str, bulk: Bulk) -> int:
+    """Stage a batch under a name.
+
+    Of one that can't be staged nothing is left, as far as the engine answers: it may be full of
+    these parts, and its writer tries again under another name.
+
+    Returns:
+        How many parts it has.
+
+    Raises:
+        EngineUnavailable: it can't be staged.
+        ValueError: it is not what it says; and whatever else `bulk` raises.
+    """
+    parts, packed, is_staged = 0, _parts_of(bulk), False
+    try:
+        while (body := await trio.to_thread.run_sync(next, packed, None)) is not None:
+            await engine.stage(name, parts, body)
+            parts += 1
+        is_staged = True
+    finally:
+        if not is_staged:
+            with trio.move_on_after(_DISCARD, shield=True), suppress(EngineUnavailable):
+                await engine.discard(name)
+    return parts
+
+
+def _parts_of(bulk: Bulk) -> Iterator[bytes]:
     """The blocks of a batch, packed, some at a time. Reads files: ask for the next in a thread.
 
     Raises:

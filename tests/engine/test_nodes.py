@@ -451,6 +451,28 @@ async def test_a_batch_that_is_trimmed_before_it_is_applied_holds_the_node_up_no
     assert two.node.overtaken == 1
 
 
+async def test_what_was_staged_of_a_batch_that_failed_is_discarded(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await start()
+    staged: set[str] = set()
+
+    async def stage(batch: str, part: int, body: bytes) -> None:
+        staged.add(batch)
+        if part:
+            raise EngineUnavailable
+
+    async def discard(batch: str) -> None:
+        staged.discard(batch)
+
+    monkeypatch.setattr("mist.sessions.pieces._parts_of", lambda _: iter([b"1", b"2"]))
+    monkeypatch.setattr(one.engine, "stage", stage)
+    monkeypatch.setattr(one.engine, "discard", discard)
+    with pytest.raises(HistoryUnavailable):
+        await one.sequencer.commit(bulk(numbers("a", 3)), Mark("", "w", 1))
+    await until(lambda: not staged)
+
+
 # mirrors
 
 
