@@ -175,7 +175,8 @@ class Appender:
     def enter(self, node: Node) -> None:
         """The node has entered the engine anew: what is on its way is refused."""
         self.refuse_all()
-        self._name, self._serial = node.name, 0
+        if node.name != self._name:  # or else the follower entered before this did, under the name
+            self._name, self._serial = node.name, 0
         self.epoch = node.standing.epoch
 
     def refuse_overdue(self, why: str) -> None:

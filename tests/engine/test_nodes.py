@@ -1,6 +1,7 @@
 """Nodes of one realm: what is published at one is stored and delivered at all, alike."""
 
 import secrets
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+from mist.auth.opening import open_registry
 from mist.engine.checkpointing import Checkpointer
 from mist.engine.contract import EngineUnavailable
 from mist.engine.entries import ForgottenKeys, StagedBatch, encode
@@ -240,6 +242,34 @@ async def test_a_node_that_was_forgotten_goes_by_the_name_under_which_it_is_know
     assert await one.hub.store(A, b"2") == 1
     (record,) = await one.engine.read(0)
     assert record.node == one.node.name != before
+
+
+async def test_a_number_is_used_once_under_the_name_of_a_node_that_entered_twice(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = await open_registry("memory://")
+    may_go_on = trio.Event()
+
+    async def reach(number: int) -> None:
+        if number == sys.maxsize:  # the follower has entered anew
+            await may_go_on.wait()
+
+    monkeypatch.setattr(registry, "reach", reach)
+    one, two = await start(registry=registry), await start()
+    one.engine.skew = 1
+    assert await two.hub.store(A, b"1") == 1
+    before = one.node.name
+    await until(lambda: one.node.name != before)
+    one.engine.strangers = 1
+    with pytest.raises(HistoryUnavailable):
+        await one.hub.store(A, b"2")
+    session = join(one.hub)
+    await session.receive(b"store a 3\n")
+    await until(lambda: one.engine.appends == 2)
+    may_go_on.set()
+    await session.receive(b"store a 4\nping\n")
+    assert [data for _, _, data in await same(one, two)] == [b"1", b"3", b"4"]
+    assert take(session) == b"error History is unavailable\nstored 3\npong\n"
 
 
 async def test_a_publisher_hears_in_its_order_also_where_one_is_refused(start: Start) -> None:
