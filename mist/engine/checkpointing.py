@@ -57,8 +57,6 @@ class Checkpointer:
                 await self.step()
             except (MistError, ValueError) as error:
                 self._outage.note(str(error) or type(error).__name__)
-            else:
-                self._outage.end()
 
     async def step(self, *, erased: int = 0) -> bool:
         """Make a checkpoint, if one is due and no other node is at it.
@@ -77,6 +75,7 @@ class Checkpointer:
         if not node.mirror.epoch or node.mirror.erasures:
             return False
         if not erased and not await self._is_due(await node.engine.standing()):
+            self._outage.end()
             return False
         members, name = node.engine.members, node.name
         if await members.take(_LEASE, name, _LEASE_SECONDS) is None:
@@ -87,6 +86,7 @@ class Checkpointer:
             with trio.move_on_after(1) as scope:
                 scope.shield = True
                 await members.give_up(_LEASE, name)
+        self._outage.end()  # not where another node is at it, which may fail as this one did
         return made
 
     async def _is_due(self, standing: Standing) -> bool:

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from mist.engine.checkpointing import Checkpointer
-from mist.engine.contract import Standing
+from mist.engine.contract import EngineUnavailable, Standing
 from mist.errors import StartupError
 from mist.history import Mark
 from tests.engine.nodes import Server, Start, same
@@ -183,3 +183,33 @@ async def test_why_no_checkpoint_can_be_made_is_told_once(
     one.engine.down = False
     await until(lambda: len(told()) > 1)
     assert told() == ["no checkpoint can be made", "checkpoints can be made again"]
+
+
+async def test_that_checkpoints_can_be_made_again_is_not_told_while_another_node_tries(
+    start: Start,
+    nursery: trio.Nursery,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = await start()
+    await published(one, b"1")
+    caplog.set_level("INFO", "mist.engine")
+    tried = False
+
+    async def stage(batch: str, part: int, body: bytes) -> None:
+        nonlocal tried
+        if tried:  # another node is at it next
+            await one.engine.members.give_up("checkpoint", one.node.name)
+            await one.engine.members.take("checkpoint", "another", 60.0)
+        tried = True
+        raise EngineUnavailable("full")
+
+    monkeypatch.setattr(one.engine, "stage", stage)
+    nursery.start_soon(partial(Checkpointer(one.node, least=1).run, interval=0.01))
+    await until(lambda: tried)
+    await trio.sleep(0.2)
+    told = [each.message for each in caplog.records if "checkpoint" in each.message]
+    assert told == ["no checkpoint can be made"]
+    await one.engine.members.give_up("checkpoint", "another")
+    monkeypatch.undo()
+    await until(lambda: caplog.records[-1].message == "checkpoints can be made again")
