@@ -185,14 +185,20 @@ class Mirror:
         Raises:
             HistoryUnavailable: nothing was changed. Ask again.
         """
+        async with self._access.maintenance_lock:
+            await self._begin_anew(epoch, ancestors, offset, newest)
+
+    async def _begin_anew(
+        self, epoch: str, ancestors: Mapping[str, int], offset: int, newest: int
+    ) -> None:
         access = self._access
         self.begun += 1
-        async with access.maintenance_lock, access.writing():
 
-            def work(store: BlockStore) -> LogMetadata:
-                store.begin_mirror(epoch, offset, newest)
-                return LogMetadata.of(store)
+        def work(store: BlockStore) -> LogMetadata:
+            store.begin_mirror(epoch, offset, newest)
+            return LogMetadata.of(store)
 
+        async with access.writing():
             access.metadata = await access.write(work)
             self.epoch, self.offset, access.ancestors = epoch, offset, ancestors
             self.erasures = []
@@ -253,19 +259,21 @@ class Mirror:
         Raises:
             HistoryUnavailable, ValueError: it can't be stored, or isn't what `dump` made.
         """
-        await self.begin_anew("")
         access = self._access
-        while (body := await part()) is not None:
+
+        def work(store: BlockStore) -> tuple[LogMetadata, dict[bytes, bytes]]:
+            store.rename_mirror(epoch, offset)
+            return LogMetadata.of(store), store.notes()
+
+        # Retention goes by the metadata, which are those of nothing until all is here.
+        async with access.maintenance_lock:
+            await self._begin_anew("", {}, 0, 0)
+            while (body := await part()) is not None:
+                async with access.writing():
+                    await access.write(partial(restore, part=body))
             async with access.writing():
-                await access.write(partial(restore, part=body))
-        async with access.maintenance_lock, access.writing():
-
-            def work(store: BlockStore) -> tuple[LogMetadata, dict[bytes, bytes]]:
-                store.rename_mirror(epoch, offset)
-                return LogMetadata.of(store), store.notes()
-
-            access.metadata, self.notes = await access.write(work)
-            self.epoch, self.offset, access.ancestors = epoch, offset, ancestors
+                access.metadata, self.notes = await access.write(work)
+                self.epoch, self.offset, access.ancestors = epoch, offset, ancestors
 
     async def apply(self, arrivals: Sequence[Arrival]) -> list[Applied]:
         """Store what arrived next: all of it, or nothing.

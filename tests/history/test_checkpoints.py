@@ -14,8 +14,10 @@ from mist.history.erasure import Erasure
 from mist.history.maintenance import Policy
 from mist.history.mirroring import Arrival, BatchArrival, Mirror, Piece
 from mist.history.opening import open_mirror
+from mist.history.retention import Rule
 from tests.history.messages import one, publication, replay, run, select, some
 from tests.history.test_mirroring import arrival, piece
+from tests.waiting import until
 
 EPOCH = "e" * 16
 KEYS = [Key(bytes([n]) * 32, b"d" * 32) for n in range(40)]
@@ -119,6 +121,38 @@ async def test_what_begins_with_a_checkpoint_is_as_what_it_is_of(
         while await second.compact():
             pass
         assert await second.verify() == []
+
+
+async def test_retention_waits_until_a_mirror_has_all_of_a_checkpoint(
+    url: Callable[[str], str], nursery: trio.Nursery
+) -> None:
+    history, mirror = await open_mirror(url("one"))
+    second, copy = await open_mirror(url("two"))
+    policy = Policy(max_age=None, rules=(Rule("z", 1),))
+    done: list[str] = []
+
+    async def trim() -> None:
+        await second.trim(policy, 10.0)
+        done.append("trim")
+
+    async with history, second:
+        await mirror.begin_anew(EPOCH)
+        await filled(mirror, history)
+        await mirror.apply([Arrival(45, 141, 12_000_000, void=9)])
+        parts, (epoch, offset, newest) = await parts_of(mirror)
+
+        async def part() -> bytes | None:
+            if len(parts) == 1:  # the others are here
+                nursery.start_soon(trim)
+                await trio.sleep(0.05)
+            return parts.pop(0) if parts else None
+
+        await copy.restore(epoch, {}, offset, part)
+        done.append("restore")
+        await until(lambda: len(done) > 1)
+        assert (copy.newest, done) == (newest, ["restore", "trim"])
+        await history.trim(policy, 10.0)
+        assert await state_of(second) == await state_of(history)
 
 
 async def test_an_empty_log_has_a_checkpoint(url: Callable[[str], str]) -> None:
