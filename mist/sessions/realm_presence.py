@@ -9,11 +9,12 @@ unless they have come back elsewhere. Where the engine doesn't answer, all are t
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Final
 
 import trio
 
-from mist.broker.presence import Seen
+from mist.broker.presence import NOBODY, Seen
 from mist.change import Change
 from mist.engine.contract import EngineUnavailable
 from mist.engine.members import MAX_QUESTION, TooManyQuestions
@@ -28,6 +29,9 @@ log = logging.getLogger("mist.presence")
 _ROUND: Final = 1.0  # seconds
 _WAIT: Final = 1.5  # seconds for which a session waits to hear of the other nodes
 _AT_ONCE: Final = 4  # questions; other things are asked, too
+
+_NEVER: Final = 0, NOBODY
+_number: Final = itemgetter(0)
 
 _Ask = Callable[[bytes], Awaitable[Mapping[str, bytes]]]
 
@@ -60,7 +64,8 @@ class RealmPresence:
         self._keys = keys
         self._concerned = concerned
         self._changed = changed
-        self._seen: dict[RoomKey, dict[str, Seen]] = {}
+        # By node, with the number of the question.
+        self._seen: dict[RoomKey, dict[str, tuple[int, Seen]]] = {}
         self._versions: dict[str, int] = {}
         self._missed: set[str] = set()  # nodes that have not answered who is there
         self._wanted: dict[RoomKey, None] = {}  # to be asked for
@@ -72,7 +77,7 @@ class RealmPresence:
 
     def seen(self, key: RoomKey) -> Iterable[Seen]:
         """Who is there, of each other node."""
-        return self._seen.get(key, {}).values()
+        return [seen for _, seen in self._seen.get(key, {}).values()]
 
     def forget(self, key: RoomKey) -> None:
         """It is watched no more."""
@@ -152,7 +157,8 @@ class RealmPresence:
             while not self._wanted:
                 await self._asked.wait()
             batch = list(itertools.islice(self._wanted, 1_000))
-            body, count = ask_at(f"{self._node()}-{next(self._numbers)}", batch, MAX_QUESTION)
+            number = next(self._numbers)
+            body, count = ask_at(f"{self._node()}-{number}", batch, MAX_QUESTION)
             batch = batch[:count]
             for key in batch:
                 del self._wanted[key]
@@ -162,9 +168,9 @@ class RealmPresence:
                 self._wanted.update(dict.fromkeys(batch))
                 await trio.sleep(_ROUND)
                 continue
-            self._take(batch, answers)
+            self._take(number, batch, answers)
 
-    def _take(self, batch: Sequence[RoomKey], answers: Mapping[str, bytes]) -> None:
+    def _take(self, number: int, batch: Sequence[RoomKey], answers: Mapping[str, bytes]) -> None:
         watched = set(self._keys())
         self._missed |= self._versions.keys() - answers.keys()
         for node, answer in answers.items():
@@ -173,7 +179,9 @@ class RealmPresence:
             there = read_at(answer)
             for key, seen in zip(batch, there, strict=False):
                 if key in watched:
-                    self._seen.setdefault(key, {})[node] = seen
+                    # A question that was asked later may have been answered before.
+                    by_node = self._seen.setdefault(key, {})
+                    by_node[node] = max(by_node.get(node, _NEVER), (number, seen), key=_number)
             if there:  # what didn't fit into its answer is asked for again
                 rest = [key for key in batch[len(there) :] if key in watched]
                 self._wanted.update(dict.fromkeys(rest))

@@ -9,6 +9,7 @@ import attrs
 import msgspec
 import pytest
 import trio
+import trio.testing
 from trio_websocket import ConnectionClosed
 
 import mist.broker.presence_view
@@ -201,6 +202,46 @@ async def test_nobody_is_asked_while_nobody_watches(
     monkeypatch.undo()
     async with talk(realm.one) as line:
         assert await line.ask(b"presence room:7\n") == [b"present room:7 0\n"]
+
+
+async def test_an_answer_that_comes_late_does_not_replace_a_newer_one(
+    nursery: trio.Nursery,
+) -> None:
+    broker, _ = broker_with("room:*")
+    came: list[trio.Event] = []
+
+    async def ask(question: bytes) -> Mapping[str, bytes]:
+        answer = await answer_question(broker, SessionTable(10), "two", question)
+        assert answer is not None
+        came.append(trio.Event())
+        await came[-1].wait()
+        return {"two": answer}
+
+    async def living() -> list[str]:
+        return ["one", "two"]
+
+    others = RealmPresence(
+        ask,
+        living,
+        lambda: "one",
+        keys=lambda: [ROOM],
+        concerned=lambda _: [ROOM],
+        changed=lambda _: None,
+    )
+    for _ in range(2):
+        nursery.start_soon(others._learn_on)
+        await trio.testing.wait_all_tasks_blocked()
+    for each in ("a", "b"):
+        others._wanted[ROOM] = None
+        others._asked.notify()
+        await trio.testing.wait_all_tasks_blocked()
+        broker.subscribe(outbox(broker, user=each), *ROOM[:1])
+    assert len(came) == 2
+    for event in reversed(came):
+        event.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert [seen.sessions for seen in others.seen(ROOM)] == [1]
+    nursery.cancel_scope.cancel()
 
 
 # what nodes say
