@@ -17,6 +17,7 @@ written to a client that dies.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import islice
 from typing import Final, NamedTuple
 
 __all__ = ["QueueKey", "QueueShare", "QueueShares", "Watcher"]
@@ -136,7 +137,7 @@ class QueueShares:
         self._shares: dict[tuple[str, str], QueueShare] = {}
         self._counted: dict[str, dict[QueueKey, int]] = {}  # by node, as all nodes have heard
         self._here: dict[QueueKey, int] = {}  # members now
-        self._unsaid: set[QueueKey] = set()
+        self._unsaid: dict[QueueKey, None] = {}  # the oldest first
         self._leaving = False
         self._loading = False
         self._watchers: dict[str, Watcher] = {}  # by queue
@@ -189,31 +190,40 @@ class QueueShares:
             self._here[key] = size
         else:
             self._here.pop(key, None)
-        self._unsaid.add(key)
+        self._unsaid[key] = None
         self._changed()
 
     def leave_all(self) -> None:
         """All members here are about to go, and none comes any more: the server stops."""
         self._leaving = True
-        self._unsaid.update(self._counted.get(self.node, ()))
+        self._unsaid.update(dict.fromkeys(self._counted.get(self.node, ())))
         self._changed()
 
     def _changed(self) -> None:
         self.version += 1
         self.on_changed()
 
+    @property
+    def unsaid(self) -> int:
+        """How many keys there are of which other nodes have not heard."""
+        return len(self._unsaid)
+
     def take(self, most: int) -> list[tuple[str, str, str, int]]:
         """What other nodes have not heard, so many at most; to be told to all, and to this one.
+
+        What has waited for longest comes first.
 
         Returns:
             Keys, each with the number of members. None where there is nothing to tell.
         """
-        taken = [self._unsaid.pop() for _ in range(min(most, len(self._unsaid)))]
+        taken = list(islice(self._unsaid, most))
+        for key in taken:
+            del self._unsaid[key]
         return [(*key, 0 if self._leaving else self._here.get(key, 0)) for key in taken]
 
     def put_back(self, sizes: Iterable[tuple[str, str, str, int]]) -> None:
-        """What was taken could not be told."""
-        self._unsaid.update([QueueKey(*key) for *key, _ in sizes])
+        """What was taken could not be told: it comes first again."""
+        self._unsaid = dict.fromkeys([QueueKey(*key) for *key, _ in sizes]) | self._unsaid
 
     # what all nodes have heard
 
@@ -234,7 +244,7 @@ class QueueShares:
         for key in self._counted.pop(node, {}):
             self._put(node, key, 0)
         if node == self.node and self._here and not self._leaving:
-            self._unsaid.update(self._here)
+            self._unsaid.update(dict.fromkeys(self._here))
             self._changed()
 
     def load(self, counted: Mapping[str, Mapping[QueueKey, int]]) -> None:
@@ -253,7 +263,7 @@ class QueueShares:
         self._loading = False
         here = {} if self._leaving else self._here
         said = self._counted.get(self.node, {})
-        self._unsaid.update([key for key, _ in here.items() ^ said.items()])
+        self._unsaid.update(dict.fromkeys([key for key, _ in here.items() ^ said.items()]))
         self._changed()
 
     def _put(self, node: str, key: QueueKey, size: int) -> None:

@@ -77,13 +77,17 @@ class QueueMembers:
     async def _tell(self) -> None:
         shares = self._shares
         while True:
-            version = shares.version
-            while sizes := shares.take(_AT_ONCE):
+            # Up to here: others may come and go all the time.
+            version, left = shares.version, shares.unsaid
+            while left:
+                sizes = shares.take(min(left, _AT_ONCE))
                 try:
                     await self._say(QueueSizes(shares.node, sizes))
                 except HistoryUnavailable:
                     shares.put_back(sizes)
                     await trio.sleep(_RETRY)
+                else:
+                    left -= len(sizes)
             self._said = version
             self._told.notify()
             while shares.version == version:
