@@ -29,6 +29,7 @@ from mist.engine.postgres.members import PostgresMembers
 
 __all__ = ["PostgresEngine"]
 
+_OWN: Final = 0.005  # seconds for which one is notified of what was appended here; not by a pooler
 _DROP_WAIT: Final = "100"  # milliseconds for a table's lock, for which others wait behind
 _LOCKED: Final = "55P03"  # SQLSTATE
 
@@ -137,6 +138,7 @@ class PostgresEngine(FencedEngine[PostgresFence]):
         match outcome, placed:
             case "placed", [int(offset), int(first), int(time)]:
                 self._fence.note(epoch, Seen(offset, time, first + count - 1))
+                self._database.pool.hasten(_OWN)
                 return Placed(offset, first)
             case _:
                 raise NotEntered
@@ -213,6 +215,8 @@ class PostgresEngine(FencedEngine[PostgresFence]):
 
     async def _read_next(self, after: int, max_bytes: int, seconds: float) -> list[Record]:
         """Wait to be notified, for a time, then read."""
+        if self._fence.seen.offset > after:  # appended here since it was last read
+            seconds = min(seconds, _OWN)
         await self._database.pool.wait(seconds)
         return await self._read_now(after, max_bytes)
 

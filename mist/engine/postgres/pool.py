@@ -50,6 +50,7 @@ class Pool:
         self._idle: list[Connection] = []
         self._listening: Connection | None = None  # where it is idle
         self._waiting = False  # whether a task waits for a notification
+        self._wait: trio.CancelScope | None = None  # of that
         self._notified = Change()
         self._slots = trio.Semaphore(_MOST)
         self._calls: set[trio.CancelScope] = set()
@@ -101,7 +102,8 @@ class Pool:
         """
 
         async def wait(connection: Connection, scope: trio.CancelScope) -> None:
-            await connection.wait(seconds, scope)
+            with trio.move_on_after(seconds) as self._wait:
+                await connection.wait(seconds, scope)
             connection.notified = False
 
         if self._waiting:  # on the one connection that there is for it
@@ -114,8 +116,13 @@ class Pool:
         except ServerError as error:
             raise self._unavailable(str(error)) from None
         finally:
-            self._waiting = False
+            self._waiting, self._wait = False, None
             self._notified.notify()
+
+    def hasten(self, seconds: float) -> None:
+        """Have a `wait` that is under way end within so many seconds from now."""
+        if self._wait is not None:
+            self._wait.deadline = min(self._wait.deadline, trio.current_time() + seconds)
 
     async def ask(self, statement: str, *values: Value) -> list[Row]:
         """Have a statement done, and return its rows; see `Connection.ask`.

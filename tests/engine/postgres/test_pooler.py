@@ -102,6 +102,25 @@ async def test_a_reader_finds_what_it_is_not_notified_of(
     assert [each.offset for each in got] == [1, 2, 3, 4]
 
 
+async def test_what_was_appended_here_is_read_at_once(pooled: PostgresEngine) -> None:
+    epoch = (await pooled.enter("n")).epoch
+    got: list[Record] = []
+
+    async def read() -> None:
+        while True:
+            got.extend(await pooled.read(len(got), wait=5.0))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read)
+        began = trio.current_time()
+        for serial in range(1, 41):
+            await pooled.append("n", serial, b"x", 1, epoch)
+            await until(lambda serial=serial: len(got) == serial)  # type: ignore[misc]
+        # A quarter of a second each, if it were looked for as what others append.
+        assert trio.current_time() - began < 5.0
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_log_is_shared_with_nodes_that_do_not_use_it(
     pooled: PostgresEngine, open_on: Open
 ) -> None:
