@@ -75,6 +75,8 @@ class Node:
         known = Known(mirror.epoch, mirror.offset, mirror.newest) if mirror.epoch else None
         name = random_name()
         standing = await self.engine.enter(name, known)
+        # At once: this node votes under the name, and its heartbeats say who is to vote.
+        self.name = name
         if known is None or (anew and standing.shares(known)):
             await self._begin(standing)
         elif not standing.shares(known):
@@ -86,7 +88,7 @@ class Node:
             await self._begin(standing)
         else:
             await mirror.go_on(standing.epoch, _ancestors(standing))
-        self.name, self.standing = name, standing
+        self.standing = standing
 
     def _note_lost(self, standing: Standing, known: Known) -> None:
         kept = {**_ancestors(standing), standing.epoch: standing.newest}.get(known.epoch)

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from mist.engine.checkpointing import Checkpointer
-from mist.engine.contract import EngineUnavailable, Standing
+from mist.engine.contract import EngineUnavailable, Known, Standing
 from mist.errors import StartupError
 from mist.history import Mark
 from tests.engine.nodes import Server, Start, same
@@ -106,6 +106,39 @@ async def test_a_node_that_is_overtaken_begins_with_the_checkpoint(start: Start)
     session = join(two.hub)  # and nothing is missing
     await session.receive(b"ids on\nresume %b:2 a\nping\n" % two.sequencer.epoch.encode())
     assert take(session) == b"message 3 a 3\nmessage 4 a 4\nmessage 5 a 5\npong\n"
+
+
+async def test_a_node_goes_by_its_new_name_while_it_begins_with_a_checkpoint(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = await start(), await start()
+    await published(one, b"1", b"2")
+    await same(one, two)
+    entered: list[str] = []
+    reading, may_go_on = trio.Event(), trio.Event()
+    enter, staged = two.engine.enter, two.engine.staged
+
+    async def noted(node: str, known: Known | None = None) -> Standing:
+        entered.append(node)
+        return await enter(node, known)
+
+    async def held(batch: str, part: int) -> bytes | None:
+        reading.set()
+        await may_go_on.wait()
+        return await staged(batch, part)
+
+    monkeypatch.setattr(two.engine, "enter", noted)
+    monkeypatch.setattr(two.engine, "staged", held)
+    two.engine.deaf = True
+    await published(one, b"3")
+    assert await checkpoint(one)
+    await one.engine.trim(3)
+    two.engine.deaf = False
+    await reading.wait()
+    # By it this node votes: an engine that is restarted now waits for those that have beaten.
+    assert [two.node.name] == entered
+    may_go_on.set()
+    assert len(await same(one, two)) == 3
 
 
 async def test_what_is_given_up_is_discarded(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
