@@ -56,6 +56,8 @@ class Node:
     lost: int = 0
     overtaken: int = 0
     batches: deque[tuple[int, str]] = attrs.field(factory=lambda: deque(maxlen=_BATCHES))
+    _next_name: str = attrs.field(default="", init=False)
+    _told: Known | None = attrs.field(default=None, init=False)  # of which the log has told
 
     async def enter(self, *, anew: bool = False) -> None:
         """Enter the engine, under a name that no node has had, and bring the mirror in line.
@@ -73,22 +75,28 @@ class Node:
         """
         mirror = self.mirror
         known = Known(mirror.epoch, mirror.offset, mirror.newest) if mirror.epoch else None
-        name = random_name()
+        # The same until this is done: an engine knows so many names, and would forget those of
+        # others for the sake of a node that tries it again and again.
+        self._next_name = name = self._next_name or random_name()
         standing = await self.engine.enter(name, known)
         # At once: this node votes under the name, and its heartbeats say who is to vote.
         self.name = name
         if known is None or (anew and standing.shares(known)):
             await self._begin(standing)
         elif not standing.shares(known):
-            self._note_lost(standing, known)
+            if known != self._told:
+                self._note_lost(standing, known)
+            self._told = known
             await self._begin(standing)
         elif known.offset + 1 < standing.oldest:
-            log.error("the engine has trimmed what this node has not read yet")
-            self.overtaken += 1
+            if known != self._told:
+                log.error("the engine has trimmed what this node has not read yet")
+                self.overtaken += 1
+            self._told = known
             await self._begin(standing)
         else:
             await mirror.go_on(standing.epoch, _ancestors(standing))
-        self.standing = standing
+        self._next_name, self.standing = "", standing
 
     def _note_lost(self, standing: Standing, known: Known) -> None:
         kept = {**_ancestors(standing), standing.epoch: standing.newest}.get(known.epoch)

@@ -4,6 +4,7 @@ import pytest
 import trio
 import trio.testing
 
+from mist.engine.contract import Known, Standing
 from mist.errors import HistoryUnavailable
 from mist.sessions.close_reason import HISTORY_FORKED
 from tests.engine.nodes import Server, Start, same
@@ -239,3 +240,35 @@ async def test_a_place_that_no_node_has_given_is_answered_while_others_publish(
             await session.receive(b"ids on\nresume %b:999999999 a\nping\n" % epoch)
             done.set()
     assert take(session).startswith(b"gap %b 1\n" % epoch)
+
+
+async def test_a_node_that_cannot_write_its_mirror_enters_under_one_name(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine knows so many names, and would forget those of nodes that publish little."""
+    one = await start()
+    await published(one, b"1", b"2")
+    before = one.sequencer.epoch
+    entered: list[str] = []
+    enter = one.engine.enter
+
+    async def noted(node: str, known: Known | None = None) -> Standing:
+        entered.append(node)
+        return await enter(node, known)
+
+    async def full(*_: object) -> None:
+        await trio.lowlevel.checkpoint()
+        raise HistoryUnavailable
+
+    monkeypatch.setattr(one.engine, "enter", noted)
+    with monkeypatch.context() as patch:
+        patch.setattr(one.node.mirror, "begin_anew", full)
+        one.engine.lose(1)
+        await until(lambda: len(entered) == 4)
+    await until(lambda: one.sequencer.epoch != before)
+    assert {*entered} == {one.node.name}
+    assert one.node.lost == 1
+    before = one.sequencer.epoch
+    one.engine.lose(0)
+    await until(lambda: one.sequencer.epoch != before)
+    assert entered[-1] == one.node.name != entered[0]
