@@ -107,8 +107,8 @@ def read_alike(objects: bytes) -> Alike | None:
     if objects[end:second].rstrip(_BLANK) != b'"}':
         return None
     first = read_many(head + b'"}')
-    if not first or first[0].command != "publish":
-        return None
+    if first is None or len(first) != 1 or first[0].command != "publish":
+        return None  # several: what has data begins only behind others that have none
     tag_list = _tag_list(first[0].tags)
     # Parted by as little as will do: searching for something long again and again is slow, but
     # counting it is not. Behind each of these there is the rest of a head.

@@ -95,6 +95,8 @@ OTHERS = [
     (publish("1") * 2).replace(b'"tags"', b'"tag"'),
     (publish("1") * 2).replace(b"{", b"["),
     (publish("1") * 2).replace(b'"1"', b'"1","more":"1"'),
+    (b'{"command":"publish","tags":["c"]}' + publish("1")) * 2,  # the first has no data
+    (b'{"command":"publish","tags":["c"],"data":null}\n' + publish("1") + b"\n") * 2,
 ]
 
 
@@ -103,7 +105,13 @@ def test_others_are_not_read_alike(objects: bytes) -> None:
     assert read_alike(objects) is None
 
 
-HEADS = ['{"command":"publish","tags":["a"],"data":"', '{"data":"', '"data":"', "publish"]
+HEADS = [
+    '{"command":"publish","tags":["a"],"data":"',
+    '{"command":"publish","tags":["b"]}{"command":"publish","tags":["a"],"data":"',
+    '{"data":"',
+    '"data":"',
+    "publish",
+]
 MARKS = ['"', "\\", "}", "{", ",", ":", "\n", " ", "\x7f", "ü", "\\n", '"}', '"}\n', "x"]
 SOUP = st.lists(st.sampled_from(HEADS * 3 + MARKS), max_size=10).map("".join)
 
