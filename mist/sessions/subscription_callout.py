@@ -35,6 +35,7 @@ _MOST_OF_SESSION: Final = 1_000  # tag sets that one session may be allowed besi
 _AT_ONCE: Final = 1_000
 _AHEAD: Final = 0.2  # of its time, at which an answer is asked for again
 _RETRY: Final = 0.5  # seconds
+_OUTCOMES: Final = ("accepted", "denied", "timeout", "status", "connection")  # from zero on
 
 
 class AskingSession(Protocol):
@@ -96,7 +97,8 @@ class SubscriptionCallout:
     @property
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Subscriptions by outcome."""
-        return {"callout_subscribe": self._outcomes + self._questions.failures}
+        found = self._outcomes + self._questions.failures
+        return {"callout_subscribe": dict.fromkeys(_OUTCOMES, 0) | found}
 
     async def allow(self, session: AskingSession, tag_sets: Iterable[TagSet]) -> None:
         """Ask about those tag sets that the session's grant doesn't allow, and have it allow those

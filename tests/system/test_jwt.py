@@ -484,4 +484,4 @@ async def test_a_storm_of_forged_jwts_is_refused_and_counted_and_others_are_serv
     [authority] = server.hub.credentials.authorities
     counts = authority.counts["jwt"]
     assert (counts["accepted"], counts["signature"], counts["key"]) == (1, 60, 60)
-    assert authority.counts["jwks"] == {"unchanged": 1}
+    assert authority.counts["jwks"] == {"changed": 0, "unchanged": 1, "failed": 0}

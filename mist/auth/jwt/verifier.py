@@ -104,7 +104,8 @@ class Verifier:
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Tokens, and fetches of keys, by outcome."""
         outcomes = dict.fromkeys(_OUTCOMES, 0) | self.outcomes
-        return {"jwt": outcomes, "jwks": self.keys.fetches}
+        fetches = dict.fromkeys(("changed", "unchanged", "failed"), 0) | self.keys.fetches
+        return {"jwt": outcomes, "jwks": fetches}
 
     def takes(self, text: str) -> bool:
         """Whether a text has the form of a JWT."""
