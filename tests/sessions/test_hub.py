@@ -213,6 +213,25 @@ async def test_drops_are_logged_once_an_interval_for_a_session(
     assert sum(record.__dict__["dropped"] for record in warnings) == 14
 
 
+async def test_drops_of_thousands_are_logged_while_others_run(
+    nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub = await make_hub(outbox_limits=OutboxLimits(messages=1))
+    await nursery.start(hub.turns.run)
+    sessions = [service(hub) for _ in range(2_000)]
+    for session in sessions:
+        await session.dispatch(Subscribe(frozenset("a")))
+    for _ in range(2):
+        hub.publish(frozenset("a"), b"x")
+    logged = set()
+    nursery.start_soon(hub.report_drops, 0.01)
+    with trio.fail_after(20):
+        while len(caplog.records) < 2_000:
+            logged.add(len(caplog.records))
+            await trio.lowlevel.checkpoint()
+    assert len(logged) > 10
+
+
 async def test_messages_published_together_are_all_published_or_none() -> None:
     hub = await make_hub()
     session = service(hub)
