@@ -256,9 +256,9 @@ async def test_a_number_is_used_once_under_the_name_of_a_node_that_entered_twice
 
     monkeypatch.setattr(registry, "reach", reach)
     one, two = await start(registry=registry), await start()
+    before = one.node.name
     one.engine.skew = 1
     assert await two.hub.store(A, b"1") == 1
-    before = one.node.name
     await until(lambda: one.node.name != before)
     one.engine.strangers = 1
     with pytest.raises(HistoryUnavailable):
