@@ -65,6 +65,16 @@ async def test_the_log_is_trimmed_up_to_the_checkpoint_before(start: Start) -> N
     assert (one.node.overtaken, two.node.overtaken) == (0, 0)
 
 
+async def test_a_log_of_small_records_has_one_for_what_each_takes_besides(start: Start) -> None:
+    one = await start()
+    await published(one, b"1")
+    assert await checkpoint(one)
+    for _ in range(40):
+        await one.sequencer.give_ids(1)  # a record without a body
+    assert not await checkpoint(one, least=4_001)
+    assert await checkpoint(one, least=4_000)
+
+
 async def test_none_is_made_where_nothing_was_appended(start: Start) -> None:
     one = await start()
     assert not await checkpoint(one)
