@@ -5,6 +5,8 @@ stores it first; the session goes on meanwhile, and the replies come in the orde
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 import attrs
@@ -117,6 +119,24 @@ class PublishingSession(Session):
                 return False
         return True
 
+    def _parts(self, command: Publish) -> Iterator[Publish]:
+        """What a command publishes, by neighbours of one tag list: what came in one read must make
+        no difference to what of it is refused."""
+        batch = command.batch
+        for _, runs in groupby(batch.runs, key=itemgetter(0)):
+            part = Batch.of_runs(list(runs), framable=batch.framable, envelope=batch.envelope)
+            yield attrs.evolve(command, batch=part)
+
+    async def _publish_parts(self, command: Publish) -> None:
+        """Publish what a session may of a batch of several tag lists, and refuse the rest."""
+        began = self.hub.turns.now
+        for part in self._parts(command):
+            await self._publish(part)
+            if self.hub.turns.spent(began):
+                await self.hub.flush_scheduler.rest(self.account, late=not self.live)
+            if self.ended is not None:
+                return
+
     def enveloped(self, batch: Batch) -> Batch:
         """A batch as this session publishes it: for its own site only, where it has one."""
         site = self.outbox.attributes.site
@@ -141,7 +161,10 @@ class PublishingSession(Session):
         if isinstance(command, Store):
             answer(HistoryOff())
         elif not self.may_publish(command.batch):
-            answer(NotGranted())
+            if len(set(command.batch.tag_lists)) > 1:
+                await self._publish_parts(command)
+            else:
+                answer(NotGranted())
         else:
             batch = self.enveloped(command.batch)
             steps = self.hub.broker.publish_in_steps(batch, self.outbox, answer)
@@ -178,6 +201,9 @@ class PublishingSession(Session):
             recovery.in_turn(lambda: self._answer(command, Stored(first)))
 
         if not self.may_publish(command.batch):
+            if len(set(command.batch.tag_lists)) > 1:
+                await self._publish_parts(command)
+                return
             await publisher.settle()  # what was published before is answered before
             answer(NotGranted())
             return

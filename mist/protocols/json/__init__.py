@@ -158,6 +158,9 @@ class JsonDialect(Protocol):
     def reply(self, command: Command, reply: Reply) -> bytes:
         name = command.name if isinstance(command, Invalid) else NAMES.get(type(command))
         match reply:
+            case Failed(NotGranted() as error) if isinstance(command, Publish):
+                # A session reports this error once for a whole batch, and others for each message.
+                return self._failed(command, name, error) * command.batch.count
             case Failed(error):
                 return self._failed(command, name, error)
             case Done() if isinstance(command, Ping):

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Iterator
 
-from mist.commands import Bye, Command, Hangup, Pause, Ping
+from mist.commands import Bye, Command, Hangup, Pause, Ping, Publish
 from mist.message import Limits
 from mist.protocols.client_frames import Binary, Broken, Closed, FrameReader, Pinged, Text
 from mist.protocols.json import UNAUTHENTICATED_OBJECT, JsonDialect, Said
@@ -65,7 +65,10 @@ class JsonFrameProtocol(JsonDialect):
     def reply(self, command: Command, reply: Reply) -> bytes:
         if isinstance(command.ref, Pinged):
             return pong_frame(command.ref.payload)
-        return _framed(super().reply(command, reply))
+        answer = super().reply(command, reply)
+        if isinstance(command, Publish):  # one for each message
+            return b"".join(map(text_frame, answer.splitlines(keepends=True)))
+        return _framed(answer)
 
     def reply_in_steps(self, command: Command, reply: Reply) -> Generator[None, None, bytes]:
         return _framed((yield from super().reply_in_steps(command, reply)))

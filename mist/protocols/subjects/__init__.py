@@ -24,8 +24,6 @@ lines, and `replies` writes the answers; here they become commands of a session.
 
 import re
 from collections.abc import Callable, Iterator
-from itertools import groupby
-from operator import itemgetter
 from typing import ClassVar, Final
 
 from mist.commands import (
@@ -56,7 +54,6 @@ from mist.protocols.subjects.framing import PUBLISHING, Cut, Framing, FramingLos
 from mist.protocols.subjects.names import Names
 from mist.protocols.subjects.replies import (
     Ending,
-    Mixed,
     Owed,
     acknowledgement,
     close_error,
@@ -205,13 +202,8 @@ class SubjectProtocol(Protocol):
             owed = Owed(count)
             yield Publish(batch, ref=owed)
             yield Ping(ref=owed)
-        elif len(batch.tag_lists) == 1:
-            yield Publish(batch)
         else:
-            mixed = Mixed()
-            yield Publish(batch, ref=mixed)
-            if mixed.refused:
-                yield from map(Publish, _by_subject(batch))
+            yield Publish(batch)
 
     def _special(self, announced: Announced, payload: bytes) -> Iterator[Command]:
         """A publish that has headers or a reply subject, or isn't valid."""
@@ -324,9 +316,3 @@ class SubjectProtocol(Protocol):
                 return error_line(subscription_violation(subject_of(tags), queue))
             case _:
                 return b""
-
-
-def _by_subject(batch: Batch) -> Iterator[Batch]:
-    """The same messages in batches of one subject each, in order."""
-    for _, runs in groupby(batch.runs, key=itemgetter(0)):
-        yield Batch.of_runs(list(runs), framable=batch.framable)

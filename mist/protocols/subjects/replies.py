@@ -23,7 +23,6 @@ from mist.protocols.subjects.forms import subject_of
 
 __all__ = [
     "Ending",
-    "Mixed",
     "Owed",
     "acknowledgement",
     "close_error",
@@ -59,18 +58,6 @@ class Owed:
     count: int
     failed: bool = False
     instead: bytes = b""
-
-
-@attrs.define
-class Mixed:
-    """A batch of several subjects; a command's `ref`.
-
-    Attributes:
-        refused: whether the token doesn't allow all of them. Then none was published; they are
-            tried one by one, since what comes in one read must not make a difference.
-    """
-
-    refused: bool = False
 
 
 @attrs.define
@@ -124,14 +111,12 @@ def failure(command: Command, error: Exception, options: Options) -> bytes:
             return error_line(_violation(wrong, name))
         case Invalid(error=wrong, name=name):
             return error_line(_error_text(wrong, name))  # to an unauthenticated peer as well
-        case Publish(ref=Mixed() as mixed) if isinstance(error, NotGranted):
-            mixed.refused = True
-            return b""
         case Publish(batch=batch, ref=owed):
             if isinstance(owed, Owed):
                 owed.failed = True
             text = _error_text(error, "PUB", batch.tag_lists[0][1:].decode())
-            # A session reports this error once for a whole batch, and others for each message.
+            # A session reports this error once for a whole batch, which then has one subject,
+            # and others for each message.
             count = sum(run[2] for run in batch.runs) if isinstance(error, NotGranted) else 1
             return error_line(text) * count
         case SubscribeNamed(tags=tags, queue=queue):

@@ -572,22 +572,6 @@ def test_a_refused_publish_is_answered_by_what_is_wrong(count: int) -> None:
     assert answers(protocol, sent, Failed(NotGranted())) == refusal * count + b"PONG\r\n"
 
 
-@given(st.lists(st.sampled_from("ab"), max_size=20))
-def test_what_is_refused_does_not_take_along_what_came_in_one_read(subjects: list[str]) -> None:
-    protocol = open_protocol()
-    published: list[str] = []
-    said = b""
-    for command in protocol.receive(b"".join(pub(each, b"x") for each in subjects)):
-        assert isinstance(command, Publish)
-        if b".b" in command.batch.tag_lists:
-            said += protocol.reply(command, Failed(NotGranted()))
-        else:
-            published += messages(command.batch)
-    assert published == [".a x"] * subjects.count("a")
-    refusal = err('Permissions Violation for Publish to "b"').encode()
-    assert said == refusal * subjects.count("b")
-
-
 @pytest.mark.parametrize(
     ("error", "text"),
     [

@@ -1,0 +1,94 @@
+"""What a session publishes with a token: in one read or in many, the same is refused."""
+
+import json
+from collections.abc import Callable, Sequence
+
+import pytest
+import trio
+
+from mist.attributes import Attributes
+from mist.auth import Enroll
+from mist.auth.opening import open_registry
+from mist.history.opening import open_history
+from mist.protocols import Protocol
+from mist.protocols.json import JsonProtocol
+from mist.protocols.json.frames import JsonFrameProtocol
+from mist.protocols.subjects import SubjectProtocol
+from mist.sessions.authenticating import Credential
+from mist.sessions.hub import Hub
+from mist.sessions.receiving import CommandSession
+from tests.protocols.json.test_frames import frame
+from tests.sessions.storing import join, sequence, take
+
+QUIET = b'CONNECT {"verbose":false,"auth_token":"t"}\r\n'
+VERBOSE = b'CONNECT {"auth_token":"t"}\r\n'
+
+Write = Callable[[str, str], bytes]
+
+
+def pub(tag: str, data: str) -> bytes:
+    return f"PUB {tag[1:]} {len(data)}\r\n{data}\r\n".encode()
+
+
+def publish(tag: str, data: str) -> bytes:
+    return json.dumps({"command": "publish", "tags": [tag], "data": data}).encode()
+
+
+def framed(tag: str, data: str) -> bytes:
+    return frame(publish(tag, data))
+
+
+DIALECTS = [
+    pytest.param(SubjectProtocol, QUIET, pub, id="nats"),
+    pytest.param(SubjectProtocol, VERBOSE, pub, id="nats, verbose"),
+    pytest.param(JsonProtocol, b"", publish, id="json"),
+    pytest.param(JsonFrameProtocol, b"", framed, id="json in frames"),
+]
+# Some of one tag, of several, and so many that they are read in bulk.
+SENT = [".no", ".yes", ".no", ".no", ".yes", ".yes", ".other", *[".yes", ".no"] * 6]
+
+
+async def outcome(hub: Hub, protocol: Protocol, chunks: Sequence[bytes]) -> tuple[bytes, bytes]:
+    """What a subscriber to all gets, and what the publisher is told."""
+    subscriber = join(hub, "*")
+    session = CommandSession(
+        hub, protocol, transport="x", credential=Credential.TOKEN, auth_timeout=5.0
+    )
+    if not isinstance(protocol, SubjectProtocol):
+        record = hub.registry.lookup("t")
+        assert record is not None
+        session.adopt(record)
+    for chunk in chunks:
+        await session.receive(chunk)
+    if session._publisher is not None:
+        await session._publisher.settle()
+    return take(subscriber), take(session)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize(("make", "greeting", "write"), DIALECTS)
+async def test_what_is_refused_does_not_take_along_what_came_in_one_read(
+    make: Callable[..., Protocol], greeting: bytes, write: Write, stored: bool
+) -> None:
+    found = []
+    sent = [write(tag, str(n)) for n, tag in enumerate(SENT)]
+    for chunks in ([greeting, *sent], [greeting, b"".join(sent)]):
+        async with (
+            await open_registry("memory://") as registry,
+            await open_history("memory://") as history,
+            trio.open_nursery() as nursery,
+        ):
+            hub = Hub(registry)
+            await nursery.start(hub.turns.run)
+            if stored:
+                hub.sequencer = await sequence(hub.broker, history, hub.flush_scheduler)
+                nursery.start_soon(hub.sequencer.run)
+            await registry.execute([Enroll("t", frozenset({">.yes"}), Attributes())])
+            found.append(await outcome(hub, make(hub.limits), [each for each in chunks if each]))
+            nursery.cancel_scope.cancel()
+    one_by_one, at_once = found
+    assert at_once == one_by_one
+    delivered, said = at_once
+    granted = [f"publish .yes {n}\n" for n, tag in enumerate(SENT) if tag == ".yes"]
+    assert delivered.decode() == "".join(granted)
+    assert said.count(b"Violation") + said.count(b"not granted") == len(SENT) - len(granted)
