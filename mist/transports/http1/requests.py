@@ -23,6 +23,7 @@ from mist.transports.http1.chunks import ChunkedBody, InvalidChunk
 __all__ = ["BadRequest", "RequestHead", "RequestReader"]
 
 _REQUEST_LINE: Final = re.compile(rb"[!-~]+ ([!-~]+) HTTP/1\.([01])\r\n")
+_MAX_DIGITS: Final = 20  # of a Content-Length: int() refuses thousands, zeros too
 _FOLD: Final = re.compile(rb"[ \t]*\r\n[ \t]+")
 _URL: Final = re.compile(rb"https?://(?P<host>[^/?#]*)(?P<rest>.*)", re.IGNORECASE)
 _TOKEN: Final = frozenset(
@@ -240,6 +241,8 @@ def _parse_head(text: bytes) -> RequestHead:
         if name == b"host":
             hosts += 1
         elif name == b"content-length":
+            if len(value) > _MAX_DIGITS:
+                raise BadRequest(400)
             length = int(value)
         elif name == b"transfer-encoding":
             if is_old:  # faulty framing (RFC 9112, section 6.1)

@@ -230,3 +230,11 @@ def test_any_bytes_are_read_or_refused(text: bytes, random: random.Random) -> No
     for begin in (b"", GET, CHUNKED):
         whole = read(iter([begin + text]))
         assert read(cut(begin + text, random)) == whole
+
+
+def test_a_length_of_thousands_of_digits_is_no_request() -> None:
+    reader = RequestReader(16_384)
+    reader.receive_data(POST + b"Content-Length: %b5\r\n\r\nhello" % (b"0" * 5_000))
+    with pytest.raises(BadRequest) as caught:
+        reader.next_head()
+    assert caught.value.status == 400
