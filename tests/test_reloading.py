@@ -119,6 +119,20 @@ async def test_other_limits_hold_then(server: Server) -> None:
     assert response.status == 413
 
 
+async def test_requests_about_tokens_may_have_as_many_tags_then(server: Server) -> None:
+    secret = {"Authorization": "Bearer s3cret-of-old"}
+
+    async def put(count: int) -> int:
+        json = {"tags": [f"t{n}" for n in range(count)]}
+        return (await request(server, "PUT", "/v1/tokens", headers=secret, json=json)).status
+
+    assert [await put(64), await put(65)] == [201, 400]
+    await reload(server, max_token_tags=70)
+    assert [await put(70), await put(71)] == [201, 400]
+    await reload(server, max_token_tags=3)
+    assert [await put(3), await put(4)] == [201, 400]
+
+
 async def test_another_retention_holds_but_for_what_an_archive_is_sealed_by(tmp_path: Path) -> None:
     async with running(tmp_path, history="memory://", listen=listeners("tcp")) as server:
         assert await reload(server, keep_bytes=1 << 20) == Reloaded(("keep_bytes",), ())

@@ -9,7 +9,7 @@ import math
 import re
 import secrets
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 import trio
@@ -36,6 +36,8 @@ from mist.token_info import TokenInfo, TokenPage
 __all__ = ["OPERATIONS", "routes"]
 
 log = logging.getLogger("mist.http")
+
+T = TypeVar("T")
 
 _ID: Final = re.compile(r"[0-9a-f]{16}")
 _PAGE: Final = 1_048_576  # bytes of tags and attributes
@@ -156,14 +158,17 @@ class NewToken(msgspec.Struct, frozen=True):
 
 def routes(context: Context) -> Sequence[BaseRoute]:
     """`/v1/tokens`, `/v1/token-lookup`, `/v1/tokens/{id}`."""
-    registry, limits = context.hub.registry, context.hub.limits
-    # Two lists of tags with repeats; and attributes, where each byte might be a comma.
-    most = 2 * limits.token_tags * MAX_REPEATS + MAX_AUDIENCE
-
+    registry = context.hub.registry
     scans = trio.CapacityLimiter(_AT_ONCE)
 
     def parse(tags: list[str]) -> TagSet:
-        return parse_tags(tags, limits.token_tags, GRANT)
+        return parse_tags(tags, context.hub.limits.token_tags, GRANT)
+
+    async def read(request: Request, kind: type[T]) -> T:
+        limit = context.hub.limits.token_tags  # which may be another since the last request
+        # Two lists of tags with repeats; and attributes, where each byte might be a comma.
+        most = 2 * limit * MAX_REPEATS + MAX_AUDIENCE
+        return await read_body(request, kind, most, TooManyTags(limit))
 
     async def execute(change: Change) -> Record | None:
         [outcome] = await registry.execute([change])
@@ -185,7 +190,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
             return answer(await find_tokens(registry, search, after, paging.limit, _PAGE))
 
     async def make(request: Request) -> Response:
-        wanted = await read_body(request, TokenRequest, most, TooManyTags(limits.token_tags))
+        wanted = await read(request, TokenRequest)
         text = wanted.token
         if text is msgspec.UNSET:
             text = secrets.token_urlsafe(_GENERATED)
@@ -226,7 +231,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
                 return answer(describe_token(record))
 
     async def change(request: Request, name: str) -> Response:
-        wanted = await read_body(request, TokenChange, most, TooManyTags(limits.token_tags))
+        wanted = await read(request, TokenChange)
         add, remove = (parse(tags) if tags else frozenset() for tags in (wanted.add, wanted.remove))
         given, unset = change_of_json(wanted.attributes)
         terms = Terms(
