@@ -72,6 +72,10 @@ class Allowance:
         """Whether bytes are limited."""
         return self._bytes is not None
 
+    def over(self, now: float) -> float:
+        """Seconds until more bytes may come; 0 where they may now."""
+        return 0.0 if self._bytes is None else self._bytes.wait(now, 0.0)
+
     def receive(self, now: float, size: int) -> float:
         """Count bytes that were received.
 
@@ -83,7 +87,7 @@ class Allowance:
             return 0.0
         wait = bucket.wait(now, 0.0)
         bucket.take(size)
-        return wait
+        return wait and bucket.wait(now, 0.0)  # they are owed, too: sooner it is too much again
 
     def request(self, now: float, count: int = 1, delay: float = 0.0) -> float:
         """Count requests that come together, unless they are refused.
@@ -220,13 +224,15 @@ class TokenLimits:
         if found is None:
             return 0.0
         now = self._clock()
-        over = found.receive(now, size)
+        over = found.over(now)
         if over > delay:
             self.refusals["bytes"] += 1
             return over
         wait = found.request(now, 1, delay)
         if wait > delay:
             self.refusals["rate"] += 1
+        else:
+            found.receive(now, size)
         return max(over, wait)
 
     def charge(self, record: Record, count: int) -> None:

@@ -11,9 +11,10 @@ from mist.auth import Enroll
 from mist.auth.issued import IssuedRecord
 from mist.auth.limits import check_limits, limit_of
 from mist.auth.opening import open_registry
-from mist.commands import SetAttributes
-from mist.errors import InvalidAudience
+from mist.commands import Command, SetAttributes
+from mist.errors import InvalidAudience, TooManyRequests
 from mist.protocols.json import JsonProtocol
+from mist.replies import Failed, Reply
 from mist.sessions import token_limits
 from mist.sessions.authenticating import Credential
 from mist.sessions.hub import Hub
@@ -95,6 +96,39 @@ async def test_what_comes_in_one_read_counts_at_once_and_is_owed(
     await trio.sleep(before / 5 - 2.0 + 0.3)
     await session.receive(PUBLISH)
     assert hub.broker.statistics().published == before + 1
+
+
+async def test_who_comes_when_it_was_told_to_is_not_refused(
+    hub: Hub, autojump_clock: MockClock
+) -> None:
+    session = await limited(hub, "t", bytes="1000")
+    sent = PUBLISH.replace(b"x", b"x" * 3_000)
+    told: list[float] = []
+
+    def reply(command: Command, reply: Reply) -> bytes:
+        assert isinstance(reply, Failed)
+        assert isinstance(reply.error, TooManyRequests)
+        told.append(reply.error.retry_after)
+        return b""
+
+    session.protocol.reply = reply  # type: ignore[method-assign]
+    for published in range(1, 4):
+        await session.receive(sent)
+        assert hub.broker.statistics().published == published
+        await session.receive(sent)  # at once, which is too soon
+        assert len(told) == published
+        await trio.sleep(told[-1] + 0.01)
+
+
+async def test_a_request_that_is_refused_owes_nothing(hub: Hub, autojump_clock: MockClock) -> None:
+    await hub.registry.execute([Enroll("t", TAGS, Attributes(others={"bytes": "1000"}))])
+    record = hub.registry.lookup("t")
+    assert record is not None
+    for _ in range(3):
+        assert hub.token_limits.request(record, 3_000) == 0.0
+        waits = [hub.token_limits.request(record, 3_000) for _ in range(5)]
+        assert max(waits) == min(waits) <= 3.0
+        await trio.sleep(waits[0] + 0.01)
 
 
 async def test_who_reconnects_has_no_full_bucket(hub: Hub, autojump_clock: MockClock) -> None:
