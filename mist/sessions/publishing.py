@@ -4,7 +4,7 @@ Without a history a batch goes to the broker at once. With one it goes to the se
 stores it first; the session goes on meanwhile, and the replies come in the order of the log.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
 from typing import Final
@@ -21,7 +21,7 @@ from mist.replies import Failed, Reply, Stored
 from mist.sessions.hub import Hub
 from mist.sessions.publisher import Publisher
 from mist.sessions.session import Session
-from mist.wire import Batch
+from mist.wire import Batch, Run, records, split_run
 
 __all__ = ["PublishingSession"]
 
@@ -155,7 +155,11 @@ class PublishingSession(Session):
     async def _publish_live(self, command: Publish) -> None:
         """Publish where there is no history: deliveries are queued at once, in turns."""
 
+        refused = 0
+
         def answer(error: MistError) -> None:
+            nonlocal refused
+            refused += 1
             self._answer(command, Failed(error))
 
         if isinstance(command, Store):
@@ -169,21 +173,30 @@ class PublishingSession(Session):
             batch = self.enveloped(command.batch)
             steps = self.hub.broker.publish_in_steps(batch, self.outbox, answer)
             if not isinstance(steps, tuple):  # which is done, as nearly always
+                published: list[int] = []
                 await self.hub.flush_scheduler.work(
-                    self._granted(steps, batch, answer), self.account, late=not self.live
+                    self._granted(steps, batch, published), self.account, late=not self.live
                 )
+                if published and (runs := _runs_behind(batch, published[0] + refused)):
+                    rest = Batch.of_runs(runs, framable=batch.framable, envelope=batch.envelope)
+                    await self._publish_live(attrs.evolve(command, batch=rest))
 
     def _granted(
-        self, steps: Iterable[int | None], batch: Batch, answer: Callable[[MistError], None]
+        self, steps: Iterable[int | None], batch: Batch, published: list[int]
     ) -> Iterator[None]:
-        """Steps of publishing a batch, for as long as the session may; its token may change."""
+        """Steps of publishing a batch, for as long as the session may; its token may change.
+
+        Args:
+            published: where they end early, the number of messages that all have been given.
+        """
         record = self.record
-        for _ in steps:
+        for done in steps:
             yield
-            if self.record is not record:
+            # What some have been given, others get, too.
+            if self.record is not record and done is not None:
                 record = self.record
                 if not self.may_publish(batch):
-                    answer(NotGranted())
+                    published.append(done)
                     return
 
     async def _publish_stored(self, publisher: Publisher, command: Publish) -> None:
@@ -211,3 +224,17 @@ class PublishingSession(Session):
         confirmed = confirm if isinstance(command, Store) else None
         batch = self.enveloped(command.batch)
         await publisher.publish(batch, self.account, name, answer, confirmed, late=not self.live)
+
+
+def _runs_behind(batch: Batch, place: int) -> list[Run]:
+    """The messages of a batch behind so many."""
+    found: list[Run] = []
+    for tag_list, wire, count in batch.runs:
+        skipped = min(place, count)
+        place -= skipped
+        if not skipped:
+            found.append((tag_list, wire, count))
+        elif skipped < count:
+            datas = split_run(tag_list, wire, count)[skipped:]
+            found.append((tag_list, records([tag_list] * len(datas), datas), len(datas)))
+    return found

@@ -1,7 +1,7 @@
 """What a session publishes with a token: in one read or in many, the same is refused."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 import trio
@@ -9,14 +9,17 @@ import trio
 from mist.attributes import Attributes
 from mist.auth import Enroll
 from mist.auth.opening import open_registry
+from mist.commands import RemoveTags
 from mist.history.opening import open_history
 from mist.protocols import Protocol
 from mist.protocols.json import JsonProtocol
 from mist.protocols.json.frames import JsonFrameProtocol
 from mist.protocols.subjects import SubjectProtocol
 from mist.sessions.authenticating import Credential
+from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.hub import Hub
 from mist.sessions.receiving import CommandSession
+from mist.turns import Account
 from tests.protocols.json.test_frames import frame
 from tests.sessions.storing import join, sequence, take
 
@@ -50,7 +53,7 @@ SENT = [".no", ".yes", ".no", ".no", ".yes", ".yes", ".other", *[".yes", ".no"] 
 
 async def outcome(hub: Hub, protocol: Protocol, chunks: Sequence[bytes]) -> tuple[bytes, bytes]:
     """What a subscriber to all gets, and what the publisher is told."""
-    subscriber = join(hub, "*")
+    subscriber, _ = join(hub, "*"), join(hub, ".yes")  # whose recipients aren't the same
     session = CommandSession(
         hub, protocol, transport="x", credential=Credential.TOKEN, auth_timeout=5.0
     )
@@ -92,3 +95,31 @@ async def test_what_is_refused_does_not_take_along_what_came_in_one_read(
     granted = [f"publish .yes {n}\n" for n, tag in enumerate(SENT) if tag == ".yes"]
     assert delivered.decode() == "".join(granted)
     assert said.count(b"Violation") + said.count(b"not granted") == len(SENT) - len(granted)
+
+
+@pytest.mark.parametrize("write", [pub, publish])
+async def test_a_token_that_changes_in_the_middle_of_a_read_refuses_the_rest(
+    monkeypatch: pytest.MonkeyPatch, write: Write
+) -> None:
+    async with await open_registry("memory://") as registry:
+        hub = Hub(registry)
+        await registry.execute([Enroll("t", frozenset({">.yes", ">.no"}), Attributes())])
+        sent = [write(tag, str(n)) for n, tag in enumerate([".yes", ".no"] * 500)]
+        protocol: Protocol = (JsonProtocol if write is publish else SubjectProtocol)(hub.limits)
+
+        async def work(
+            self: FlushScheduler, steps: Iterable[object], account: Account, *, late: bool = False
+        ) -> None:
+            for number, _ in enumerate(steps):
+                if number == 0:
+                    await registry.execute([RemoveTags("t", frozenset({">.no"}))])
+
+        monkeypatch.setattr(FlushScheduler, "work", work)
+        chunks = [QUIET, b"".join(sent)] if write is pub else [b"".join(sent)]
+        delivered, said = await outcome(hub, protocol, chunks)
+    lines = delivered.decode().splitlines()
+    numbers = [int(line.split()[2]) for line in lines]
+    first = next(n for n in range(len(sent)) if n not in numbers)
+    assert first > 0
+    assert numbers == [n for n in range(len(sent)) if n < first or not n % 2]
+    assert said.count(b"Violation") + said.count(b"not granted") == len(sent) - len(numbers)
