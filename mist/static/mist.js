@@ -1708,12 +1708,22 @@ class Client {
     if (token !== undefined) this.#options.token = token;
     else if (!this.#options.getToken) throw new TypeError("there is no getToken");
     if (this.#state === "closed") throw new MistError("closed", "the client is closed");
-    if (this.#state !== "open") {
+    return this.#present();
+  }
+
+  /** Have the server given the current token: on this connection, or as the next one begins. */
+  async #present() {
+    if (this.#transport === null) {
       this.#wake();
-      return this.#opened.promise;
+      await this.#opened.promise;
+      const {token} = this.#options;
+      // It may have been about to connect with the token before.
+      return token === undefined || token === this.#presented ? undefined : this.#present();
     }
-    this.#presented = await this.#token();
-    return this.#transport.refresh(this.#presented);
+    const token = await this.#token();
+    if (this.#transport === null) return this.#opened.promise; // lost meanwhile
+    this.#presented = token;
+    return this.#transport.refresh(token);
   }
 
   close() {

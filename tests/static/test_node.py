@@ -181,6 +181,68 @@ def test_a_stream_ends_although_the_garbage_collector_has_taken_its_request(
     assert told == ["hello"]
 
 
+REFRESHED = """
+const sockets = [];
+let made;
+const first = new Promise((resolve) => (made = resolve));
+const {WebSocket: Plain} = await import("ws");
+class WebSocket extends Plain {
+  constructor(...more) {
+    super(...more);
+    sockets.push(this);
+    made();
+  }
+}
+const ask = async (tags) => {
+  const headers = {"Content-Type": "application/json"};
+  const body = JSON.stringify({tags});
+  const answer = await fetch(http + "/v1/tokens", {method: "PUT", headers, body});
+  return (await answer.json()).token;
+};
+const other = await ask(["b"]);
+"""
+
+
+def test_a_token_that_is_given_while_it_connects_is_the_one_in_use(urls: list[str]) -> None:
+    script = """
+    const client = open(ws, {WebSocket});
+    await first;
+    await client.refresh(other);
+    await client.subscribe(["b"], () => {}).ready;
+    say(sockets.length);
+    client.close();
+    """
+    assert run(REFRESHED + script, urls, "ws") == [1]
+
+
+def test_another_token_that_comes_after_the_connection_was_lost_is_for_the_next(
+    urls: list[str],
+) -> None:
+    script = """
+    let token = "T";
+    let give = () => {};
+    let asked = 0;
+    const client = open(ws, {WebSocket, token: () => {
+      if (asked++ !== 1) return token;
+      return new Promise((resolve) => (give = () => resolve(token)));
+    }});
+    await client.subscribe(["a"], () => {}).ready;
+    const refreshed = client.refresh();
+    const lost = new Promise((resolve) => client.on("state", ({state}) => {
+      if (state === "waiting" || state === "connecting") resolve();
+    }));
+    sockets[0].terminate();
+    await lost;
+    token = other;
+    give();
+    await refreshed;
+    await client.subscribe(["b"], () => {}).ready;
+    say([asked, sockets.length]);
+    client.close();
+    """
+    assert run(REFRESHED + script, urls, "ws") == [[3, 2]]
+
+
 def test_it_uses_the_websocket_of_the_runtime(
     urls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
