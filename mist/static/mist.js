@@ -1202,7 +1202,10 @@ class HttpTransport extends Transport {
       const {signal} = this.#change;
       try {
         this.table.disconnected();
-        if (this.table.tagSets.length === 0) await aborted(signal);
+        if (this.table.tagSets.length === 0) {
+          this.answered(); // or a `refresh` would wait for the next subscription
+          await aborted(signal);
+        }
         await this.#assignPositions(signal);
         // The server may have lost its log between two requests; then subscribe again.
         if (!this.table.spansEpochs) await this.listen(this.table.tagSets, signal);

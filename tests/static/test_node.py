@@ -243,6 +243,22 @@ def test_another_token_that_comes_after_the_connection_was_lost_is_for_the_next(
     assert run(REFRESHED + script, urls, "ws") == [[3, 2]]
 
 
+@pytest.mark.parametrize("transport", ["sse", "polling"])
+def test_a_token_that_allows_none_of_the_subscriptions_is_in_use_all_the_same(
+    urls: list[str], transport: str
+) -> None:
+    script = f"""
+    const client = open(http, {{transports: ["{transport}"]}});
+    await client.subscribe(["a"], () => {{}}).ready;
+    const revoked = new Promise((resolve) => client.on("revoked", ({{tags}}) => resolve(tags)));
+    await client.refresh(other);
+    await client.subscribe(["b"], () => {{}}).ready;
+    say(await revoked);
+    client.close();
+    """
+    assert run(REFRESHED + script, urls, "ws") == [["a"]]
+
+
 def test_it_uses_the_websocket_of_the_runtime(
     urls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
