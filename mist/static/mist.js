@@ -339,6 +339,7 @@ class SubscriptionTable {
   history = null;
   epoch = null;
   #newest = 0; // live listeners have all their messages up to here
+  #end = 0; // up to here a stream brings what is old; Infinity while nobody knows
   #entries = new Map(); // tag sets by key, as sets of listeners
   #matches = new Map(); // by a message's keys, listeners
 
@@ -376,9 +377,9 @@ class SubscriptionTable {
     const isLive = [...entry].some((each) => each.stage === LIVE);
     entry.add(listener);
     this.#matches.clear();
-    if (!isLive || listener.since !== undefined) return;
-    // The server sends these messages already.
-    listener.seen = this.history ? this.#newest : null;
+    if (!isLive || listener.since !== undefined || this.#end === Infinity) return;
+    // The server sends these messages already, perhaps old ones for others yet.
+    listener.seen = this.history ? Math.max(this.#newest, this.#end) : null;
     listener.epoch = this.epoch;
     this.#goLive(listener);
   }
@@ -427,6 +428,7 @@ class SubscriptionTable {
       each.stage = INACTIVE;
     }
     this.#newest = 0; // the next server's log may have been restored to an earlier state
+    this.#end = 0;
   }
 
   // replies and events of the server
@@ -479,6 +481,7 @@ class SubscriptionTable {
       each.epoch = epoch;
     }
     this.#setEpoch(epoch);
+    this.#end = id;
     this.#newest = this.lowest;
     for (const each of listeners) this.#goLive(each);
     if (!recovered) this.#gap(listeners, "history");
@@ -502,6 +505,11 @@ class SubscriptionTable {
   /** Everything up to this id has arrived. */
   advanceTo(id) {
     this.#newest = Math.max(this.#newest, id);
+  }
+
+  /** What comes from now on is new. */
+  caughtUp() {
+    this.#end = 0;
   }
 
   /** The server said that it keeps no history. */
@@ -1473,6 +1481,7 @@ class PollTransport extends HttpTransport {
       table.streamStarted({...answer, id: answer.id < position.id ? answer.id : Infinity});
       for (const each of answer.messages) table.receive(each);
       table.advanceTo(answer.id);
+      if (!answer.messages.length) table.caughtUp(); // else there may be more
       const revoked = answer.revoked ?? [];
       for (const tags of revoked) table.revoked(tags);
       if (revoked.length) return; // the next one is without them, or would be refused

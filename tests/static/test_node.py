@@ -259,6 +259,31 @@ def test_a_token_that_allows_none_of_the_subscriptions_is_in_use_all_the_same(
     assert run(REFRESHED + script, urls, "ws") == [["a"]]
 
 
+@pytest.mark.parametrize("transport", ["sse", "polling"])
+def test_old_messages_that_a_stream_still_brings_are_for_those_who_asked_for_them(
+    urls: list[str], transport: str
+) -> None:
+    script = f"""
+    const publish = (...texts) => fetch(http + "/v1/messages", {{
+      method: "POST",
+      headers: {{"Content-Type": "application/json"}},
+      body: JSON.stringify(texts.map((data) => ({{tags: ["p"], data}}))),
+    }});
+    for (let count = 0; count < 3; count++) await publish(...Array(1000).fill("old"));
+    const client = open(http, {{transports: ["{transport}"]}});
+    let count = 0;
+    let second;
+    const first = await new Promise((resolve) => client.subscribe(["p"], () => {{
+      if (++count !== 1500) return;
+      second = client.subscribe(["p"], ({{data}}) => resolve(data));
+      second.ready.then(() => publish("new"));
+    }}, {{since: 0}}));
+    say(first);
+    client.close();
+    """
+    assert run(WITHOUT + script, urls) == ["new"]
+
+
 def test_it_uses_the_websocket_of_the_runtime(
     urls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
