@@ -14,7 +14,8 @@
     │   ├── HistoryOff          it keeps no messages
     │   ├── LatestOff           it keeps no latest values of these tags
     │   ├── HistoryUnavailable  it can't write or read its history now
-    │   └── RegistryUnavailable  it can't tell now which tokens are valid
+    │   ├── RegistryUnavailable  it can't tell now which tokens are valid
+    │   └── TooManyRequests     the token's sessions ask for more than it may
     ├── MessagesLost            a subscription missed messages at this point
     └── Revoked                 the token no longer allows this subscription
 
@@ -44,6 +45,8 @@ __all__ = [
     "RegistryUnavailable",
     "Rejected",
     "Revoked",
+    "Temporary",
+    "TooManyRequests",
     "Unconfirmed",
     "Unframable",
     "Unsupported",
@@ -168,6 +171,19 @@ class RegistryUnavailable(RemoteError):
         super().__init__(errors.RegistryUnavailable.message)
 
 
+class TooManyRequests(RemoteError):
+    """The token's sessions ask for more at once than it may; later it is accepted."""
+
+    code = "too_many_requests"
+
+    def __init__(self) -> None:
+        super().__init__(errors.TooManyRequests.message)
+
+
+Temporary = HistoryUnavailable | RegistryUnavailable | TooManyRequests
+"""What passes by itself."""
+
+
 def remote_error(text: str) -> RemoteError:
     """The error for an error text of the server."""
     match text:
@@ -179,6 +195,8 @@ def remote_error(text: str) -> RemoteError:
             return HistoryUnavailable()
         case errors.RegistryUnavailable.message:
             return RegistryUnavailable()
+        case errors.TooManyRequests.message:
+            return TooManyRequests()
         case _:
             return RemoteError(text)
 

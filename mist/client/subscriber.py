@@ -20,9 +20,8 @@ from collections.abc import Callable, Iterable
 from mist.client.dialect import ReplayStarted, Request
 from mist.client.errors import (
     HistoryOff,
-    HistoryUnavailable,
-    RegistryUnavailable,
     Revoked,
+    Temporary,
     remote_error,
 )
 from mist.client.position import ServerHistory
@@ -284,9 +283,7 @@ class Subscriber:
         if self._counted:
             for tags in by_tags:
                 self._table[tags].server_count -= 1
-        if isinstance(error, HistoryUnavailable | RegistryUnavailable) and any(
-            each.settled.is_set() for each in subscriptions
-        ):
+        if isinstance(error, Temporary) and any(each.settled.is_set() for each in subscriptions):
             self._reset(error)
             return
         if isinstance(error, HistoryOff) and isinstance(request.command, Resume):

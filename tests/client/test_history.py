@@ -21,12 +21,14 @@ from mist.client import (
     Revoked,
     State,
     Subscription,
+    TooManyRequests,
     Unframable,
     sync,
 )
+from mist.errors import CommandError, InvalidPosition, InvalidTag
 from mist.errors import HistoryUnavailable as Unavailable
-from mist.errors import InvalidPosition, InvalidTag
 from mist.errors import RegistryUnavailable as NoRegistry
+from mist.errors import TooManyRequests as Limited
 from mist.history import Policy
 from mist.server import Server
 from mist.sessions.receiving import CommandSession
@@ -446,15 +448,23 @@ async def test_a_history_that_cannot_be_read_for_a_while_is_waited_for(
     assert gaps == []
 
 
-async def test_tokens_that_cannot_be_checked_for_a_while_are_waited_for(
-    place: Place, dialect: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("reason", "raised"),
+    [(NoRegistry, RegistryUnavailable), (Limited, TooManyRequests)],
+)
+async def test_what_is_refused_for_a_while_is_waited_for(
+    place: Place,
+    dialect: str,
+    monkeypatch: pytest.MonkeyPatch,
+    reason: type[CommandError],
+    raised: type[RemoteError],
 ) -> None:
     failures = 0
 
     def fail(session: CommandSession) -> None:
         nonlocal failures
         failures += 1
-        raise NoRegistry
+        raise reason
 
     gaps: list[Gap] = []
     async with (
@@ -465,7 +475,7 @@ async def test_tokens_that_cannot_be_checked_for_a_while_are_waited_for(
         assert await take(subscription, 1) == ["1"]
         with monkeypatch.context() as patch:
             patch.setattr(CommandSession, "_check_contact", fail)
-            with pytest.raises(RegistryUnavailable):
+            with pytest.raises(raised):
                 async with client.subscribe(["b"], since=0):
                     pass
             await place.proxies[dialect].cut()
