@@ -12,8 +12,11 @@ changed since is told as any other change.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+import anyio
+
+from mist.client.change import Change
 from mist.client.dialect import PresenceTold, Request
-from mist.client.errors import Revoked, remote_error
+from mist.client.errors import Revoked, Temporary, remote_error
 from mist.client.feed import Feed
 from mist.client.home import Home
 from mist.commands import UnwatchPresence, WatchPresence
@@ -24,6 +27,7 @@ from mist.replies import Attendee, Failed, PresenceChanged, Present, Reply
 __all__ = ["PresenceTable", "PresenceWatch"]
 
 _QUEUED: Final = 1_000  # changes for a slow reader; then they become one
+_RETRY: Final = 5.0  # seconds until the server is asked again for what it refused for the moment
 
 
 _Name = tuple[str, str, float]
@@ -122,6 +126,8 @@ class PresenceTable:
         self._send = send
         self._watches: dict[TagSet, list[PresenceWatch]] = {}
         self._online = False
+        self._postponed: set[TagSet] = set()  # to be asked for again
+        self._refused = Change()
 
     def add(self, watch: PresenceWatch) -> None:
         """Watch; see its `settled`. The server tells all of it again, to all who watch the same."""
@@ -149,6 +155,17 @@ class PresenceTable:
     def disconnected(self) -> None:
         """The connection is gone."""
         self._online = False
+        self._postponed.clear()
+
+    async def ask_again(self) -> None:
+        """Ask again for what was refused for the moment, as long as a connection lasts."""
+        while True:
+            while not self._postponed:
+                await self._refused.wait()
+            await anyio.sleep(_RETRY)
+            postponed, self._postponed = self._postponed, set()
+            for tags in postponed & self._watches.keys():
+                self._send(Request(WatchPresence(tags)))
 
     def told(self, event: PresenceTold) -> None:
         """The server has told something."""
@@ -157,8 +174,22 @@ class PresenceTable:
 
     def settle(self, tags: TagSet, reply: Reply) -> None:
         """The reply to a `WatchPresence`."""
-        if isinstance(reply, Failed):
-            self._end(tags, remote_error(str(reply.error)))
+        if not isinstance(reply, Failed):
+            return
+        error = remote_error(str(reply.error))
+        if not isinstance(error, Temporary):
+            self._end(tags, error)
+            return
+        # Those who were told before a reconnect wait; a new watch is refused.
+        watches = self._watches.get(tags, [])
+        for each in [it for it in watches if not it.settled.is_set()]:
+            watches.remove(each)
+            each.end(error)
+        if watches:
+            self._postponed.add(tags)
+            self._refused.notify()
+        else:
+            self._watches.pop(tags, None)
 
     def ended(self, tags: TagSet) -> None:
         """The server tells no more, since the token has lost the right."""

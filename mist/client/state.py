@@ -222,6 +222,9 @@ class ClientState:
             case PresenceRevoked(tags):
                 self.presence.ended(tags)
 
+    async def ask_again(self) -> None:
+        await self.presence.ask_again()
+
     async def apply_backpressure(self) -> None:
         await self._fanout.apply_backpressure()
 

@@ -49,6 +49,9 @@ class ConnectionHandler(Protocol):
     def handle(self, event: Event) -> None:
         """An event arrived."""
 
+    async def ask_again(self) -> None:
+        """Repeat requests that were refused for the moment; runs while connected."""
+
     async def apply_backpressure(self) -> None:
         """Wait a bounded time for slow readers; called after each read."""
 
@@ -235,6 +238,7 @@ class ConnectionSupervisor:
                     self._handler.state_changed(State.CONNECTED)
                     connected()
                     tasks.start_soon(self._heartbeat, scope)
+                    tasks.start_soon(self._handler.ask_again)
                     await self._write(transport, dialect, scope)
         if self._reason is not None:
             raise self._reason

@@ -9,12 +9,13 @@ import pytest
 import mist.broker.presence_view
 import mist.client.sync
 import mist.sessions.presence
-from mist.client import RemoteError, Revoked
+from mist.client import RemoteError, Revoked, TooManyRequests
 from mist.client.home import Home
 from mist.client.presence import PresenceWatch
 from mist.client.presence_codec import read_presence_frame, read_presence_line
 from mist.commands import RemoveTags
 from mist.errors import ProtocolViolation
+from mist.errors import TooManyRequests as Limited
 from mist.replies import Attendee, PresenceChanged, Present
 from mist.server import Server
 from mist.sessions.close_reason import DISCONNECTED
@@ -22,6 +23,7 @@ from tests.client.loops import connect, trio_only
 from tests.processes import serving
 from tests.servers import listeners
 from tests.sessions.test_presence import GONE, give, present, service
+from tests.waiting import until
 
 LISTEN = listeners("tcp", "ws", "http")
 
@@ -113,6 +115,35 @@ async def test_after_a_reconnect_the_difference_is_told(server: Server, tokens: 
             assert isinstance(change, PresenceChanged)
             assert users(change.joined) == ["b"]
             assert users(room.attendees) == ["a", "b"]
+            assert service(server).watches == 1
+
+
+@pytest.mark.parametrize("index", [0, 1])
+async def test_what_is_refused_for_a_while_after_a_reconnect_is_asked_for_again(
+    server: Server, tokens: None, index: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mist.client.presence, "_RETRY", 0.01)
+    failures = 0
+
+    async def fail(*_: object) -> Present:
+        nonlocal failures
+        failures += 1
+        raise Limited
+
+    options = {"token": "asks"} if index else {}
+    async with connect(url(server, index), backoff_base=0.001, **options) as client:
+        async with client.presence(["room:7"]) as room, AsyncExitStack() as stack:
+            with monkeypatch.context() as patch:
+                patch.setattr(type(service(server)), "watch", fail)
+                for session in list(server.hub.sessions):
+                    session.end(DISCONNECTED)
+                await until(lambda: failures >= 3)
+                with pytest.raises(TooManyRequests):
+                    await client.present(["room:7"])
+            await stack.enter_async_context(present(server, "token-b"))
+            change = await anext(room)
+            assert isinstance(change, PresenceChanged)
+            assert users(change.joined) == ["b"]
             assert service(server).watches == 1
 
 
