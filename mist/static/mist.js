@@ -50,7 +50,7 @@ const MAX_CACHED_MATCHES = 4096; // tag sets
 const MAX_UNANSWERED = 1000; // publishes
 const MAX_PUBLISH_FRAME = 120_000; // bytes of one; what is longer goes over HTTP
 const PUBLISH_TIMEOUT = 30; // by default
-const POLL_PRESENCE = 5; // between two questions, where no stream works
+const POLL_PRESENCE = 5; // between two questions, where no stream works or the server can't tell
 const RETRY_PUBLISH = 1; // after the server was unable to, on a connection that goes on
 const RENEW_AFTER = 0.8; // of a JWT's life, another token is asked for
 const LONGEST_TIMER = 2 ** 31 - 1; // ms; a longer one would come at once
@@ -779,6 +779,11 @@ class PresenceTable {
     return [...this.#rooms.values()].map((each) => each.tags);
   }
 
+  /** Whether anybody watches these tags. */
+  has(tags) {
+    return this.#rooms.has(tags.join(","));
+  }
+
   /** Returns the watch, and whether the server has to be asked for its tags. */
   add(tags, handler, close) {
     const key = tags.join(",");
@@ -931,6 +936,7 @@ class WebSocketTransport extends Transport {
   #refs = 0;
   #asked = new Map(); // by ref, callbacks for replies
   #publishing = new Set(); // what rejects publishes that have no reply
+  #repeating = new Set(); // timers, until presence is asked for again
   #heard = false; // something arrived since the last heartbeat
   #timer;
   #lastBeat = Date.now();
@@ -971,8 +977,18 @@ class WebSocketTransport extends Transport {
   watchPresence(tags) {
     this.#send({command: "presence", tags}, (reply) => {
       if (reply.success) this.presence.told(reply);
-      else this.presence.ended(tags, refusalOf(reply.error));
+      else this.#presenceRefused(tags, reply);
     });
+  }
+
+  #presenceRefused(tags, {error: text, retry_after: pause}) {
+    const error = refusalOf(text);
+    if (!UNAVAILABLE.has(error.code)) return void this.presence.ended(tags, error);
+    const timer = after(Math.max(pause ?? 0, POLL_PRESENCE), () => {
+      this.#repeating.delete(timer);
+      if (this.presence.has(tags)) this.watchPresence(tags);
+    });
+    this.#repeating.add(timer);
   }
 
   unwatchPresence(tags) {
@@ -1023,6 +1039,7 @@ class WebSocketTransport extends Transport {
 
   release(failure) {
     clearInterval(this.#timer);
+    this.#repeating.forEach(clearTimeout);
     clearTimeout(this.#probe?.timer);
     const socket = this.#socket;
     if (socket) {

@@ -76,3 +76,47 @@ def test_a_list_then_who_joins_and_leaves(urls: list[str], transport: str) -> No
         "not_granted",
         ["not_granted"],
     ]
+
+
+REFUSED = """
+const {connect} = await import(module);
+const {WebSocket: Plain} = await import("ws");
+const [, http] = urls;
+const sockets = [];
+let refused = 0;
+class WebSocket extends Plain {
+  constructor(...more) {
+    super(...more);
+    sockets.push(this);
+    this.on("message", (text) => String(text).includes("Too many requests") && refused++);
+  }
+}
+const plain = globalThis.setTimeout;
+globalThis.setTimeout = (act, ms) => plain(act, ms === 5000 ? 500 : ms);
+const backoff = {baseSeconds: 0.01, capSeconds: 0.01};
+const open = (token, more) => connect(http, {token, backoff, transports: ["websocket"], ...more});
+const headers = {"Content-Type": "application/json"};
+const body = JSON.stringify({tags: ["@room:*"], attributes: {rate: 1}});
+const made = await fetch(http + "/v1/tokens", {method: "PUT", headers, body});
+const client = open((await made.json()).token, {WebSocket});
+client.on("error", ({error}) => say(error.code));
+let joined;
+const seen = new Promise((resolve) => (joined = resolve));
+const rooms = ["room:8", "room:9"];
+await Promise.all(rooms.map((room) => client.presence([room], ({tags, count}) => {
+  if (count) joined(tags);
+}).ready));
+sockets[0].terminate();
+while (refused < 2) await new Promise((resolve) => plain(resolve, 10));
+const other = open("B", {WebSocket: Plain});
+other.subscribe(["room:8", "room:9"], () => {});
+say(await seen);
+client.close();
+other.close();
+"""
+
+
+def test_what_is_refused_for_a_while_after_a_reconnect_is_asked_for_again(urls: list[str]) -> None:
+    module = (STATIC / "mist.js").as_uri()
+    said = run_script(REFUSED, package="ws", seconds=20, module=module, urls=urls)
+    assert said in ([["room:8"]], [["room:9"]])
