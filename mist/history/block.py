@@ -134,7 +134,11 @@ class Block:
             return None
         firsts, counts = self.runs.firsts, self.columns.counts
         skip = max(after + 1 - firsts[runs[0]], 0)
-        runs = self.runs.fit(runs, skip + limit, max_bytes)
+        skipped = _length_of_first(skip, self.data.of(runs[0])) if skip else 0
+        # The first run counts with what is selected of it: one that is said to reach the bound,
+        # and doesn't, would end the part and not the page, and what follows would be left out.
+        ahead = skipped + skip * self.runs.wire_beside_data(runs[0])
+        runs = self.runs.fit(runs, skip + limit, max_bytes + ahead)
         self.data.read_ahead(runs)
         messages = sum(pick(counts, runs)) - skip
         end = firsts[runs[-1]] + counts[runs[-1]] - 1
@@ -148,7 +152,7 @@ class Block:
             end - beyond,
             skip,
             beyond,
-            _length_of_first(skip, self.data.of(runs[0])) if skip else 0,
+            skipped,
             _length_of_last(beyond, self.data.of(runs[-1])) if beyond else 0,
         )
 

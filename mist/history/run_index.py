@@ -109,6 +109,11 @@ class RunIndex:
         wires = map(add, pick(body.sizes, chosen), map(mul, lengths, pick(body.counts, chosen)))
         return chosen[: bisect_left(list(accumulate(wires)), max_bytes) + 1]
 
+    def wire_beside_data(self, run: int) -> int:
+        """Bytes of the wire of a run's message, without its data and the LF."""
+        number = self._columns.run_lists[run]
+        return len(self._columns.lists_of([number])[number]) + HEAD_LENGTH
+
     def _find(self, selection: Selection, few: bool) -> set[int]:
         """Numbers of the tag lists that are selected. Where there are few, all are compared."""
         columns, lookups = self._columns, selection.lookups

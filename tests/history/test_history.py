@@ -187,6 +187,23 @@ async def test_page_ends_with_the_entry_that_reaches_its_bytes(filled):
     assert ids(await replay(filled, max_bytes=1)) == list(range(1, 10))
 
 
+async def test_page_that_begins_within_a_large_run_leaves_nothing_out(history):
+    await history.append([publication(run("a", *"0123456789"), run("b", ""), run("a", ""))])
+    size = len("publish a 0\n")
+    for after in range(10):
+        for max_bytes in range(size, 14 * size, size // 2):
+            page = await history.columns(after=after, max_bytes=max_bytes)
+            last = page.parts[-1].last
+            assert [each.id for part in page.parts for each in of_part(part)] == [
+                *range(after + 1, last + 1)
+            ]
+            assert page.after == last
+            found = await replay(history, after=after, max_bytes=max_bytes)
+            assert ids(found) == [*range(after + 1, 13)]
+            found = await replay(history, select("a"), after=after, max_bytes=max_bytes)
+            assert ids(found) == [*range(after + 1, 11), 12]
+
+
 async def test_page_needs_room(history):
     with pytest.raises(ValueError, match="room"):
         await history.read(limit=0)

@@ -240,6 +240,17 @@ async def test_a_smaller_page_is_read_alone(
     assert calls.walks == []
 
 
+async def test_pages_that_begin_within_a_large_run_leave_nothing_out(
+    history: History, calls: Calls
+) -> None:
+    data = ["x" * 100] * 900
+    await history.append([publication(run("a", *data), run("b", "x"), run("a", "x"))])
+    with waiting(history, (select("a"), 600, 902), (select("b"), 600, 902)):
+        found = await page_of(history, select("a"), 600, 902)
+    assert calls.walks
+    assert ids(found.messages()) == [*range(601, 901), 902]
+
+
 async def test_many_alternatives_are_read_alone(history: History, calls: Calls) -> None:
     await history.append([one("t1"), one("a")])
     wanted = select(*(f"t{n}" for n in range(9)))
