@@ -37,6 +37,7 @@ __all__ = [
     "derived",
     "expand",
     "grants_well",
+    "is_derived",
     "is_pattern",
     "is_subject",
     "is_topic",
@@ -74,6 +75,11 @@ def is_pattern(tag: str) -> bool:
 def is_subject(tag: str) -> bool:
     """Whether a tag, published or asked for, is a subject."""
     return tag.startswith(".")
+
+
+def is_derived(tag: str) -> bool:
+    """Whether a compiled tag is a derived one, which no peer can publish."""
+    return tag.startswith("..")
 
 
 # rules

@@ -17,17 +17,11 @@ import pyarrow.compute as pc
 
 from mist.addresses import derived
 
-__all__ = ["Derived", "find_derived", "grouped", "is_derived"]
+__all__ = ["Derived", "find_derived", "grouped"]
 
 _ADDRESS: Final = r"^[/.]"
-_MARK: Final = ".."
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
-
-
-def is_derived(tag: str) -> bool:
-    """Whether a compiled tag is a derived one, which no peer can publish."""
-    return tag.startswith(_MARK)
 
 
 @attrs.frozen(eq=False)

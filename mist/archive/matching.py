@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mist.addresses import EVERYTHING, compile_asked
-from mist.archive.derived import find_derived, is_derived
+from mist.addresses import EVERYTHING, compile_asked, is_derived
+from mist.archive.derived import find_derived
 from mist.message import TagSet
 
 __all__ = ["carrying", "matching"]

@@ -18,6 +18,7 @@ from mist.addresses import (
     asked_places,
     compile_asked,
     expand,
+    is_derived,
     is_pattern,
     is_topic,
 )
@@ -236,7 +237,7 @@ class Directory:
     def tags_in_steps(self) -> Iterator[list[str]]:
         """What `tags` has, some at a time; one may come twice where it comes and goes meanwhile."""
         for some in self._index.tag_slices():
-            yield [_shown(each.name) for each in some if not _is_derived(each.name)]
+            yield [_shown(each.name) for each in some if not is_derived(each.name)]
         patterns = iter([*self._patterns, *(() if self._everything is None else EVERYTHING)])
         while slice_ := list(islice(patterns, _STEP)):
             yield slice_
@@ -244,17 +245,13 @@ class Directory:
     def tag_uses(self) -> Iterator[list[tuple[str, int]]]:
         """Distinct tags asked for, and how many groups have them, some at a time."""
         for some in self._index.tag_slices():
-            yield [(_shown(each.name), each.uses) for each in some if not _is_derived(each.name)]
+            yield [(_shown(each.name), each.uses) for each in some if not is_derived(each.name)]
         yield list(self._patterns.items())
 
     @property
     def distinct_tags(self) -> int:
         """Distinct tags by which groups are found: of patterns, those they compile to. O(1)."""
         return self._index.statistics().tags
-
-
-def _is_derived(tag: str) -> bool:
-    return tag.startswith("..")
 
 
 def _shown(tag: str) -> str:

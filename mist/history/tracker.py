@@ -14,6 +14,7 @@ from typing import Final
 
 import attrs
 
+from mist.addresses import is_derived
 from mist.history.block_store import State
 from mist.history.retention import any_match
 from mist.message import TagSet
@@ -29,7 +30,8 @@ def recovered(
     """Whether nothing selected has been trimmed behind `after`.
 
     An alternative selects messages that have all of its tags. So one tag of it from which nothing
-    behind `after` was trimmed is enough.
+    behind `after` was trimmed is enough. Of derived tags nothing is known, though a rule for `*`
+    would match them: what is trimmed is tracked by the tags that were published.
     """
     if after >= state.gone:
         return True
@@ -37,7 +39,11 @@ def recovered(
     if alternatives is None or after < max(state.untracked, state.erased):
         return False
     return all(
-        any(any_match(state.patterns, tag) and after >= tracked.get(tag, 0) for tag in alternative)
+        any(
+            any_match(state.patterns, tag) and after >= tracked.get(tag, 0)
+            for tag in alternative
+            if not is_derived(tag)
+        )
         for alternative in alternatives
     )
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mist.addresses import derived
-from mist.archive.derived import Derived, find_derived, grouped, is_derived
+from mist.addresses import derived, is_derived
+from mist.archive.derived import Derived, find_derived, grouped
 from tests.addressed import SUBJECTS, TOPICS
 
 

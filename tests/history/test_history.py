@@ -17,6 +17,7 @@ from mist.history import (
     Policy,
     Position,
     Rule,
+    Selection,
     Trimmed,
 )
 from mist.history import block as block_module
@@ -457,6 +458,17 @@ async def test_resume_with_another_epoch_is_not_recovered(filled):
     assert (await filled.position()).epoch == new
     assert not await filled.recovered(None, 5, epoch)
     assert await filled.append([one("a")]) == 10
+
+
+@pytest.mark.parametrize("pattern", ["*", ".*", "..*"])
+async def test_what_is_derived_of_trimmed_tags_is_not_recovered(history, pattern):
+    rules = (Rule(pattern, count=1),)
+    await history.append([some("/a/b", 2), some(".a.b", 2), one("x")])
+    await trim(history, Policy(None, 0, None, rules))
+    for asked in ("/a", "/a/b", ".a.*", ".>", "/a,.>"):
+        selection = Selection.asked([frozenset(asked.split(","))])
+        assert not await history.recovered(selection, 0)
+        assert await history.recovered(selection, 5)
 
 
 async def test_quiet_tag_with_a_rule_is_recovered_however_much_was_trimmed(history):

@@ -18,7 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mist.archive.derived import Derived, find_derived, is_derived
+from mist.addresses import is_derived
+from mist.archive.derived import Derived, find_derived
 
 __all__ = [
     "Codes",
