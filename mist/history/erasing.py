@@ -94,10 +94,12 @@ def _look(store: BlockStore, block: Block, erasure: Erasure, upto: int, plan: Pl
             continue
         taken = []
         for place, (first, entry) in enumerate(zip(stored.firsts, stored.entries, strict=True)):
+            dropped = 0
             if first <= upto and (erasure.tags is None or erasure.tags <= entry[0].tags):
-                gone.append((first, entry[2]))
-            else:
-                taken.append((place, 0))
+                dropped = min(entry[2], upto + 1 - first)
+                gone.append((first, dropped))
+            if dropped < entry[2]:
+                taken.append((place, dropped))
         left = stored.keep(taken)
         if left is not None:
             kept.append(left)

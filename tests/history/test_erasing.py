@@ -123,6 +123,16 @@ async def test_what_is_tracked_of_an_erased_tag_is_forgotten_and_never_taken_for
     assert await history.recovered(select("user:1"), 12)
 
 
+async def test_what_follows_the_last_id_stays_also_within_a_run(history):
+    await history.append([some("/a", 5), one("b"), some("/a", 5)])
+    erased = await history.erase(tags("/a"), upto=9)
+    assert (erased.messages, erased.first, erased.last) == (8, 1, 9)
+    page = await history.read(numbered=True)
+    assert ids(page.messages()) == [6, 10, 11]
+    assert [each for stored in page.stored for each in stored.numbers] == [{}, {"/a": 9}]
+    assert texts(page.messages()) == ["", "3", "4"]
+
+
 async def test_retention_counts_on_as_before(history):
     for _ in range(20):
         await history.append([some("a", 10), some("b", 10)])
