@@ -7,8 +7,8 @@ doesn't wait: see `mist.pipeline.jobs.erase`.)
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from datetime import UTC, date, datetime
+from typing import Any
 
 import attrs
 
@@ -18,8 +18,6 @@ from mist.pipeline.errors import BadInput
 from mist.pipeline.progress import Progress, silent
 
 __all__ = ["Result", "Retained", "run"]
-
-DAY: Final = timedelta(days=1)
 
 
 @attrs.frozen
@@ -81,8 +79,8 @@ def run(
         raise BadInput("--days: at least 1; the day that goes on can't be dropped")
     if unknown := set(tables) - set(TABLES):
         raise BadInput(f"no table {', '.join(sorted(unknown))}; there are {', '.join(TABLES)}")
-    today = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    first = (today - days * DAY).date().isoformat()
+    today = datetime.fromtimestamp(now, UTC).toordinal()
+    first = date.fromordinal(max(today - days, 1)).isoformat()
     done = []
     deleted = 0
     for name in tables:

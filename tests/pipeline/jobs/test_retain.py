@@ -55,6 +55,13 @@ def test_nothing_younger_than_that_goes_at_any_hour(kept: int, second: float) ->
         assert all(each.newest / 1e6 < now - kept * 86_400 for each in gone)
 
 
+@pytest.mark.parametrize("most", [1_000_000, 10**20])
+def test_more_days_than_there_have_been_leave_everything(tmp_path: Path, most: int) -> None:
+    result = retain.run(four_days(tmp_path), most, now=NOW)
+    assert result.before == "0001-01-01"
+    assert (result.tables[0].dropped_rows, result.tables[0].kept_rows) == (0, 4)
+
+
 def test_files_stay_for_their_grace_and_go_then(tmp_path: Path) -> None:
     archive = four_days(tmp_path)
     files = sorted(tmp_path.glob("date=*/*.parquet"))
