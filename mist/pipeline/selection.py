@@ -174,7 +174,8 @@ class Range:
             until=until,
         )
         if found.empty:
-            raise InvalidSelection(f"nothing lies from {start} until {end}")
+            begin = "the beginning" if start is None else start
+            raise InvalidSelection(f"nothing lies from {begin} until {end}")
         return found
 
     @property

@@ -163,6 +163,11 @@ def test_a_range_with_nothing_in_it_is_refused(start: str, end: str) -> None:
         Range.parse(start, end)
 
 
+def test_a_range_that_ends_before_the_first_id_is_told_without_a_start() -> None:
+    with pytest.raises(InvalidSelection, match="nothing lies from the beginning until 1"):
+        Range.parse(None, "1")
+
+
 ROWS = st.lists(
     st.tuples(st.integers(1, 5), st.integers(0, 3)), min_size=1, max_size=40
 )  # steps of id and of time: neither goes back
