@@ -129,6 +129,29 @@ def test_compaction_while_a_task_reads_changes_nothing(table: Table) -> None:
     assert found == list(range(4, 28))
 
 
+@pytest.mark.parametrize(
+    ("kept", "after", "gone"), [(1, 3, "11 to 20"), (0, 3, "11 to 27"), (1, 0, "11 to 20")]
+)
+def test_what_is_retained_away_while_a_task_reads_is_told(
+    table: Table, caplog: pytest.LogCaptureFixture, kept: int, after: int, gone: str
+) -> None:
+    made = seal(table, (1, 10), (11, 20), (21, 30))
+
+    def begun(losses: Losses) -> Iterator[list[int]]:
+        batches = read(table, OffsetRange("e1", after, 27), "", losses, 100)
+        assert next(batches)[-1] == 10
+        return batches
+
+    strict, lax = begun(STRICT), begun(LAX)
+    files = {segment.file for segment in made[: 3 - kept]}
+    table.change(lambda manifest: manifest.minus(files))
+    table.sweep(grace=0)
+    with pytest.raises(DataLoss, match=f"messages {gone} are no longer available"):
+        next(strict)
+    assert list(lax) == ([list(range(21, 28))] if kept else [])
+    assert caplog.text.count("no longer available") == 1
+
+
 def test_a_file_that_is_listed_and_not_there_is_an_error(table: Table) -> None:
     [segment] = seal(table, (1, 10))
     table.path(segment).unlink()

@@ -77,11 +77,15 @@ class ArchiveOrigin(Origin):
             except FileNotFoundError:
                 # An open file stays readable, so no row of this segment was yielded yet.
                 failed += 1
+                known = max(at, manifest.first - 1)  # up to here it has been told what is gone
                 manifest = table.current()
                 if failed == ATTEMPTS or manifest.epoch != offsets.epoch:
                     raise DataLoss(
                         f"{self.path}: {segment.file} is in the manifest and not there"
                     ) from None
+                first, last = known + 1, min(manifest.first - 1, offsets.upto)
+                if first <= last:  # retention has removed the oldest segments meanwhile
+                    losses.gone(first, last)
                 continue
             except (OSError, pa.ArrowException) as error:
                 losses.found(
