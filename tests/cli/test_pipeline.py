@@ -106,6 +106,9 @@ def test_wrong_input_is_one_clear_line(
         (["--subscribe", "a;;b"], "subscribe: "),
         (["--out", "full"], "is there already; --overwrite replaces it"),
         (["--out", "file"], "file"),
+        (["--out", "mist-data/archive", "--overwrite"], "is an archive, which"),
+        (["--out", "mist-data", "--overwrite"], "has an archive in it, which"),
+        (["--out", ".", "--overwrite"], "has an archive in it, which"),
     ],
 )
 def test_what_is_wrong_is_told_before_spark_is_started(

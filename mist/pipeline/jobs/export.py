@@ -69,6 +69,9 @@ def check_target(out: Path, *, overwrite: bool) -> None:
         raise BadInput(f"--out {out}: is there already; --overwrite replaces it")
     if (out / "_manifest").exists():
         raise BadInput(f"--out {out}: is an archive, which is not to be overwritten")
+    # The data directory, or the one that has it.
+    if any(any(out.glob(below)) for below in ("*/_manifest", "*/*/_manifest")):
+        raise BadInput(f"--out {out}: has an archive in it, which is not to be overwritten")
 
 
 def run(
