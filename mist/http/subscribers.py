@@ -1,6 +1,6 @@
 """Sessions of HTTP subscribers: what event streams and waiting polls have in common."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive
 
-from mist.auth import Record
+from mist.broker.broker import Group
 from mist.bus.wakeups import WAKEUPS, WakeupOutbox
 from mist.errors import SessionEnded
 from mist.http.access import Caller
@@ -16,7 +16,6 @@ from mist.http.context import Context
 from mist.http.problems import Problem, problem_of
 from mist.http.rates import too_often
 from mist.http.tickets import bearer
-from mist.message import TagSet
 from mist.protocols.event_forms import EventForm
 from mist.sessions.close_reason import DISCONNECTED, CloseReason
 from mist.sessions.session import Notice, Session
@@ -45,17 +44,9 @@ class StreamSession(Session):
 
     __slots__ = ()
 
-    def token_changed(self, record: Record | None) -> Iterator[None]:
-        """As a `Session` does."""
+    def _revoke(self, group: Group) -> None:
         subscribed = bool(self.subscriptions)
-        yield from super().token_changed(record)
-        if subscribed and not self.subscriptions:
-            self.end(REFUSED)
-
-    def revoke(self, tags: TagSet) -> None:
-        """As a `Session` does."""
-        subscribed = bool(self.subscriptions)
-        super().revoke(tags)
+        super()._revoke(group)
         if subscribed and not self.subscriptions:
             self.end(REFUSED)
 

@@ -117,7 +117,7 @@ def failure(command: Command, error: Exception, options: Options) -> bytes:
             text = _error_text(error, "PUB", batch.tag_lists[0][1:].decode())
             # A session reports this error once for a whole batch, which then has one subject,
             # and others for each message.
-            count = sum(run[2] for run in batch.runs) if isinstance(error, NotGranted) else 1
+            count = batch.count if isinstance(error, NotGranted) else 1
             return error_line(text) * count
         case SubscribeNamed(tags=tags, queue=queue):
             return error_line(_error_text(error, "SUB", subject_of(tags), queue))
