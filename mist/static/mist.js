@@ -50,7 +50,10 @@ const MAX_CACHED_MATCHES = 4096; // tag sets
 const MAX_UNANSWERED = 1000; // publishes
 const MAX_PUBLISH_FRAME = 120_000; // bytes of one; what is longer goes over HTTP
 const PUBLISH_TIMEOUT = 30; // by default
-const POLL_PRESENCE = 5; // between two questions, where no stream works or the server can't tell
+const PATIENCE = 5; // a pause that the server asks for is waited out so long by a request itself
+const PATIENT_ATTEMPTS = 4; // of one request; then the connection ends, and the next one waits longer
+const POLL_PRESENCE = 5; // between two questions, where no stream works
+const REPEAT_AFTER = 5; // at least, what a WebSocket was refused for a while is asked for again
 const RETRY_PUBLISH = 1; // after the server was unable to, on a connection that goes on
 const RENEW_AFTER = 0.8; // of a JWT's life, another token is asked for
 const LONGEST_TIMER = 2 ** 31 - 1; // ms; a longer one would come at once
@@ -367,6 +370,10 @@ class SubscriptionTable {
     return this.listeners.some((each) => each.stage === INACTIVE);
   }
 
+  has(tags) {
+    return this.#entries.has(tags.join(","));
+  }
+
   add(listener) {
     if (this.history === false && listener.since !== undefined) {
       queueMicrotask(() => this.notify.refused(listener, historyOff()));
@@ -671,6 +678,7 @@ class PublishQueue {
   #waiting = new Set(); // publications
   #size = 0; // characters
   #transport = null;
+  #ending = new AbortController();
 
   /** Publish a message; resolves with its id, null where there is no history. */
   add(publication, seconds) {
@@ -701,6 +709,7 @@ class PublishQueue {
   /** Nothing is published any more. */
   end(error) {
     this.#transport = null;
+    this.#ending.abort();
     for (const each of this.#waiting) each.answered.reject(error);
   }
 
@@ -720,7 +729,7 @@ class PublishQueue {
       publication.answered.resolve({id});
     } catch (error) {
       if (!(error instanceof Failure)) publication.answered.reject(error);
-      else if (!transport.hasEnded) await sleep(error.pause || RETRY_PUBLISH);
+      else if (!transport.hasEnded) await sleep(error.pause || RETRY_PUBLISH, this.#ending.signal);
     }
     await null; // what was answered leaves the queue first
     publication.sending = false;
@@ -936,7 +945,7 @@ class WebSocketTransport extends Transport {
   #refs = 0;
   #asked = new Map(); // by ref, callbacks for replies
   #publishing = new Set(); // what rejects publishes that have no reply
-  #repeating = new Set(); // timers, until presence is asked for again
+  #repeating = new Set(); // timers, until what was refused for a while is asked for again
   #heard = false; // something arrived since the last heartbeat
   #timer;
   #lastBeat = Date.now();
@@ -971,7 +980,9 @@ class WebSocketTransport extends Transport {
   }
 
   unsubscribe(tags) {
-    this.#send({command: "unsubscribe", tags}, () => {});
+    this.#send({command: "unsubscribe", tags}, (reply) => {
+      if (isUnavailable(reply)) this.#later(reply, () => this.table.has(tags) || this.unsubscribe(tags));
+    });
   }
 
   watchPresence(tags) {
@@ -981,18 +992,25 @@ class WebSocketTransport extends Transport {
     });
   }
 
-  #presenceRefused(tags, {error: text, retry_after: pause}) {
-    const error = refusalOf(text);
-    if (!UNAVAILABLE.has(error.code)) return void this.presence.ended(tags, error);
-    const timer = after(Math.max(pause ?? 0, POLL_PRESENCE), () => {
-      this.#repeating.delete(timer);
-      if (this.presence.has(tags)) this.watchPresence(tags);
-    });
-    this.#repeating.add(timer);
+  #presenceRefused(tags, reply) {
+    if (!isUnavailable(reply)) this.presence.ended(tags, refusalOf(reply.error));
+    else this.#later(reply, () => this.presence.has(tags) && this.watchPresence(tags));
   }
 
   unwatchPresence(tags) {
-    this.#send({command: "unpresence", tags}, () => {});
+    this.#send({command: "unpresence", tags}, (reply) => {
+      if (!isUnavailable(reply)) return;
+      this.#later(reply, () => this.presence.has(tags) || this.unwatchPresence(tags));
+    });
+  }
+
+  /** Ask again for what was refused for a while, unless the connection ends. */
+  #later({retry_after: pause}, repeat) {
+    const timer = after(Math.max(pause ?? 0, REPEAT_AFTER), () => {
+      this.#repeating.delete(timer);
+      repeat();
+    });
+    this.#repeating.add(timer);
   }
 
   publish(publication) {
@@ -1111,9 +1129,10 @@ class WebSocketTransport extends Transport {
     this.#send({command: "ping"}, () => started && this.table.live(request, started.id));
   }
 
-  #refused(request, {error: text, retry_after: pause}) {
-    const error = new MistError(REFUSAL_CODES[text] ?? "refused", text);
-    if (UNAVAILABLE.has(error.code)) {
+  #refused(request, reply) {
+    const {error: text, retry_after: pause} = reply;
+    const error = refusalOf(text);
+    if (isUnavailable(reply)) {
       this.end(new Failure(error.code, text, {spread: true, pause}));
       return;
     }
@@ -1122,6 +1141,9 @@ class WebSocketTransport extends Transport {
 }
 
 const refusalOf = (text) => new MistError(REFUSAL_CODES[text] ?? "refused", text);
+
+/** Whether a reply refuses what may be granted a while later. */
+const isUnavailable = ({success, error}) => !success && UNAVAILABLE.has(REFUSAL_CODES[error]);
 
 /** The error of a publish: a `Failure` where it passes by itself. */
 function publishFailure({error, retry_after: pause}) {
@@ -1308,7 +1330,11 @@ class HttpTransport extends Transport {
     return withTimeout(timeout + REPLY_TIMEOUT, answer, lost("the poll was not answered"));
   }
 
-  /** A successful response. Throws a `Failure` for any other. */
+  /**
+   * A successful response. Throws a `Failure` for any other.
+   *
+   * A connection asks for several things; the limit of a token may allow fewer at once.
+   */
   async get(url, tagSets, more, signal) {
     const query = new URLSearchParams(tagSets.map((tags) => ["tags", tags.join(",")]));
     for (const [name, value] of Object.entries(more)) query.append(name, value);
@@ -1317,7 +1343,16 @@ class HttpTransport extends Transport {
       const code = "too_many_subscriptions";
       throw new Failure(code, "too many subscriptions for a URL", {unusable: true});
     }
-    return fetchOk(target, {headers: {"X-Auth-Token": this.token}, signal});
+    for (let left = PATIENT_ATTEMPTS - 1; ; left -= 1) {
+      try {
+        return await fetchOk(target, {headers: {"X-Auth-Token": this.token}, signal});
+      } catch (error) {
+        const {code, pause} = error;
+        const limited = code === "too_many_requests" && pause > 0 && pause <= PATIENCE;
+        if (!limited || left === 0 || signal.aborted) throw error;
+        await sleep(pause + Math.random(), signal);
+      }
+    }
   }
 }
 

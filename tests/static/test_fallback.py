@@ -8,7 +8,9 @@ import attrs
 import pytest
 import trio
 
+from mist.attributes import Attributes
 from mist.client import Client, connect
+from mist.commands import SetAttributes
 from mist.config import Listen
 from mist.history import Policy
 from mist.server import Server
@@ -209,6 +211,20 @@ async def test_a_server_that_is_away_is_waited_for(page: ClientPage, place: Plac
 
 
 # what comes by the other ways
+
+
+async def test_a_token_s_limit_is_waited_for_where_a_connection_asks_for_several_things(
+    page: ClientPage, place: Place, kind: str
+) -> None:
+    limits = SetAttributes(TOKEN, Attributes.of_json({"rate": "1"}))
+    await place.server.hub.registry.execute([limits])
+    await page.start(place.url, transports=[kind], **OPEN)
+    await page.listen("a", "b", since=0)
+    await page.evaluate("window.other = listen(['a']); other.ready")
+    await place.publish("1", tags="a,b")
+    assert sorted(await page.got(2)) == ["a,b: 1", "a: 1"]
+    assert place.server.hub.token_limits.refusals["rate"]
+    assert [it["state"] for it in await page.events("state")] == ["open"]
 
 
 async def test_each_handler_gets_exactly_what_matches(

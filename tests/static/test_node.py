@@ -74,6 +74,34 @@ client.close();
 """
 
 
+LIMITED = """
+const headers = {"Content-Type": "application/json"};
+const body = JSON.stringify({tags: [">p"], attributes: {rate: 1}});
+const made = await fetch(http + "/v1/tokens", {method: "PUT", headers, body});
+const client = open(http, {token: (await made.json()).token, transports: ["sse"]});
+const answers = Array.from({length: 9}, () => client.publish(["p"], "x").catch(({code}) => code));
+await answers[0];
+await answers[1];
+// The third is refused for a second.
+const plain = globalThis.fetch;
+const refused = new Promise((resolve) => (globalThis.fetch = async (...more) => {
+  const answer = await plain(...more);
+  if (answer.status === 429) resolve();
+  return answer;
+}));
+await refused;
+await new Promise((resolve) => setTimeout(resolve, 100));
+client.close();
+say(await answers[8]);
+await new Promise((resolve) => setTimeout(resolve, 0));
+say(process.getActiveResourcesInfo().filter((each) => each === "Timeout").length);
+"""
+
+
+def test_a_client_that_is_closed_waits_for_nothing(urls: list[str]) -> None:
+    assert run(LIMITED, urls) == ["closed", 0]
+
+
 def test_it_publishes_with_a_websocket_and_without(urls: list[str]) -> None:
     script = WITHOUT + PUBLISH
     for file in ("mist.js", "mist.min.js"):

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 import trio
 
+from mist.attributes import Attributes
 from mist.client import Client, connect
+from mist.commands import SetAttributes
 from mist.config import Listen
 from mist.server import Server
 from tests.servers import port_of, running
 from tests.static.pages import ClientPage, Proxy
+from tests.waiting import until
 
 TOKEN = "T"
 OPEN = {"token": TOKEN}
@@ -133,6 +136,25 @@ async def test_nothing_comes_for_who_has_unsubscribed(
     await page.evaluate("one.unsubscribe()")
     await publish(services, "1")
     assert await page.got(1) == ["two: 1"]
+
+
+async def test_who_may_not_unsubscribe_yet_does_so_later(
+    page: ClientPage, services: Client, url: str, server: Server
+) -> None:
+    limits = SetAttributes(TOKEN, Attributes.of_json({"rate": "4"}))
+    await server.hub.registry.execute([limits])
+    await page.hold_time()
+    await page.start(url, **OPEN)
+    await page.evaluate("window.all = Array.from({length: 12}, (_, n) => listen([`room:${n}`])); 0")
+    await page.evaluate("Promise.all(all.map((each) => each.ready))")
+    # More than may come at once, so that the last one is refused.
+    await page.evaluate("all.slice(0, 10).forEach((each) => each.unsubscribe())")
+    await page.evaluate("all[10].unsubscribe()")
+    await until(lambda: server.hub.token_limits.refusals["rate"] > 0)
+    with trio.fail_after(30):
+        while "room:10" in await services.list_all():
+            await page.pass_time(5)
+    assert "room:11" in await services.list_all()
 
 
 async def test_a_handler_that_fails_is_told_of_and_hurts_nobody(
