@@ -27,7 +27,8 @@ def _find(url: str) -> tuple[type[TokenStore], str]:
         case _:
             # Not the whole URL: that of a shared store may hold a password.
             raise StartupError(
-                f"token registry: no such kind of URL: {scheme!r}"
+                f"token registry: no such kind of URL: {scheme!r}; expected sqlite, memory, redis "
+                "or postgresql"
                 if separator
                 else "token registry: not a URL; try sqlite:///tokens.db or memory://"
             )

@@ -45,7 +45,7 @@ async def open_history(
         case _:
             # Not the whole URL: that of a shared log may hold a password.
             raise StartupError(
-                f"history: no such kind of URL: {scheme!r}"
+                f"history: no such kind of URL: {scheme!r}; expected sqlite or memory"
                 if separator
                 else "history: not a URL; try sqlite:///history.db or memory://"
             )

