@@ -50,8 +50,8 @@ const MAX_CACHED_MATCHES = 4096; // tag sets
 const MAX_UNANSWERED = 1000; // publishes
 const MAX_PUBLISH_FRAME = 120_000; // bytes of one; what is longer goes over HTTP
 const PUBLISH_TIMEOUT = 30; // by default
-const PATIENCE = 5; // a pause that the server asks for is waited out so long by a request itself
-const PATIENT_ATTEMPTS = 4; // of one request; then the connection ends, and the next one waits longer
+const LONGEST_PAUSE = 5; // that the server asks for and a request waits out by itself
+const PAUSED_ATTEMPTS = 4; // of one request; then the connection ends, and the next one waits longer
 const POLL_PRESENCE = 5; // between two questions, where no stream works
 const REPEAT_AFTER = 5; // at least, what a WebSocket was refused for a while is asked for again
 const RETRY_PUBLISH = 1; // after the server was unable to, on a connection that goes on
@@ -1343,12 +1343,12 @@ class HttpTransport extends Transport {
       const code = "too_many_subscriptions";
       throw new Failure(code, "too many subscriptions for a URL", {unusable: true});
     }
-    for (let left = PATIENT_ATTEMPTS - 1; ; left -= 1) {
+    for (let left = PAUSED_ATTEMPTS - 1; ; left -= 1) {
       try {
         return await fetchOk(target, {headers: {"X-Auth-Token": this.token}, signal});
       } catch (error) {
         const {code, pause} = error;
-        const limited = code === "too_many_requests" && pause > 0 && pause <= PATIENCE;
+        const limited = code === "too_many_requests" && pause > 0 && pause <= LONGEST_PAUSE;
         if (!limited || left === 0 || signal.aborted) throw error;
         await sleep(pause + Math.random(), signal);
       }
