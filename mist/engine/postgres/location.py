@@ -80,6 +80,8 @@ class Location:
         if "/" in parts.path[1:]:
             raise _wrong("its path is not the name of a database")
         options = _options(parts.query)
+        if host and "host" in options:
+            raise _wrong("its host is given twice")
         host = host or _socket_directory(options)
         realm = options.get("realm", "mist")
         if not _REALM.fullmatch(realm):

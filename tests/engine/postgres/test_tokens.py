@@ -196,6 +196,7 @@ async def test_a_url_and_a_server_that_cannot_be_used_are_told_in_one_line(
 ) -> None:
     for url, why in [
         ("postgresql://user:hush@", "a host is missing"),
+        ("postgresql://user:hush@here/db?host=/run/x", "its host is given twice"),
         (postgres.url("no such!"), "a realm is"),
         (f"postgresql://:hush@{HOST}:1", "can't connect to PostgreSQL"),
         (f"postgresql://postgres:hush@{HOST}:{postgres.port}", "password authentication failed"),
