@@ -22,6 +22,7 @@ from mist.errors import ClientClosed
 __all__ = ["BlockingPortal"]
 
 _T = TypeVar("_T")
+_IN_CALLBACK = "on_state and on_gap run in the client's thread, where its methods can't be called"
 
 
 class _Aborted(Exception):
@@ -101,9 +102,12 @@ class BlockingPortal:
 
         Raises:
             ClientClosed: the client is closed, or another process has it.
+            RuntimeError: it is called in the client's thread, which would wait for itself.
         """
         if self.forked:
             raise ClientClosed(FORKED)
+        if threading.current_thread() is self._thread:
+            raise RuntimeError(_IN_CALLBACK)
         future: Future[_T] = Future()
         with self._lock:
             if self._ended:

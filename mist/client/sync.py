@@ -257,7 +257,7 @@ def connect(url: str, **options: Any) -> Iterator[Client]:
     """A connected client for the length of the block.
 
     Takes and raises what `mist.client.connect` does. `on_state` and `on_gap` are called in
-    the client's thread.
+    the client's thread; a method of the client that they call raises `RuntimeError`.
     """
     portal = BlockingPortal(connect_async(url, **options))
     client = Client(portal, portal.open())

@@ -65,6 +65,25 @@ async def test_no_thread_stays_after_an_error(tmp_path: Path) -> None:
     await in_thread(tmp_path, script)
 
 
+async def test_a_callback_that_calls_its_client_is_told_so(tmp_path: Path) -> None:
+    def script(tcp: str, ws: str) -> None:
+        with connect(tcp) as client:
+            messages = client.subscribe(
+                ["a"], queue=1, on_gap=lambda gap: client.publish(["a"], "x")
+            )
+            for n in range(10):
+                client.publish(["a"], str(n))
+            client.flush()
+            with pytest.raises(
+                RuntimeError, match="on_state and on_gap run in the client's thread"
+            ):
+                for _ in range(2):
+                    next(messages)
+            assert client.ping() > 0
+
+    await in_thread(tmp_path, script)
+
+
 INTERRUPTED = """
 import sys, threading
 from mist.client.sync import connect
