@@ -12,13 +12,11 @@ changed since is told as any other change.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-import anyio
-
-from mist.client.change import Change
 from mist.client.dialect import PresenceTold, Request
 from mist.client.errors import Revoked, Temporary, remote_error
 from mist.client.feed import Feed
 from mist.client.home import Home
+from mist.client.postponed import Postponed, passes_by_itself
 from mist.commands import UnwatchPresence, WatchPresence
 from mist.errors import MistError
 from mist.message import TagSet
@@ -27,7 +25,6 @@ from mist.replies import Attendee, Failed, PresenceChanged, Present, Reply
 __all__ = ["PresenceTable", "PresenceWatch"]
 
 _QUEUED: Final = 1_000  # changes for a slow reader; then they become one
-_RETRY: Final = 5.0  # seconds until the server is asked again for what it refused for the moment
 
 
 _Name = tuple[str, str, float]
@@ -120,14 +117,14 @@ class PresenceTable:
 
     Args:
         send: queues a request for the current connection.
+        postponed: takes what the server refused for the moment.
     """
 
-    def __init__(self, send: Callable[[Request], None]) -> None:
+    def __init__(self, send: Callable[[Request], None], postponed: Postponed) -> None:
         self._send = send
+        self._postponed = postponed
         self._watches: dict[TagSet, list[PresenceWatch]] = {}
         self._online = False
-        self._postponed: set[TagSet] = set()  # to be asked for again
-        self._refused = Change()
 
     def add(self, watch: PresenceWatch) -> None:
         """Watch; see its `settled`. The server tells all of it again, to all who watch the same."""
@@ -155,25 +152,19 @@ class PresenceTable:
     def disconnected(self) -> None:
         """The connection is gone."""
         self._online = False
-        self._postponed.clear()
-
-    async def ask_again(self) -> None:
-        """Ask again for what was refused for the moment, as long as a connection lasts."""
-        while True:
-            while not self._postponed:
-                await self._refused.wait()
-            await anyio.sleep(_RETRY)
-            postponed, self._postponed = self._postponed, set()
-            for tags in postponed & self._watches.keys():
-                self._send(Request(WatchPresence(tags)))
 
     def told(self, event: PresenceTold) -> None:
         """The server has told something."""
         for watch in self._watches.get(event.told.tags, ()):
             watch.take(event.told)
 
-    def settle(self, tags: TagSet, reply: Reply) -> None:
-        """The reply to a `WatchPresence`."""
+    def settle(self, command: WatchPresence | UnwatchPresence, reply: Reply) -> None:
+        """The reply to a request."""
+        tags = command.tags
+        if isinstance(command, UnwatchPresence):
+            if passes_by_itself(reply):
+                self._postponed.add(command, lambda: tags not in self._watches)
+            return
         if not isinstance(reply, Failed):
             return
         error = remote_error(str(reply.error))
@@ -186,8 +177,7 @@ class PresenceTable:
             watches.remove(each)
             each.end(error)
         if watches:
-            self._postponed.add(tags)
-            self._refused.notify()
+            self._postponed.add(command, lambda: tags in self._watches)
         else:
             self._watches.pop(tags, None)
 

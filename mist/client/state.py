@@ -31,6 +31,7 @@ from mist.client.frames import SUPPORTED
 from mist.client.home import Home
 from mist.client.options import Options, State
 from mist.client.position import ServerHistory
+from mist.client.postponed import Postponed
 from mist.client.presence import PresenceTable
 from mist.client.publisher import Publisher
 from mist.client.send_buffer import SendBuffer
@@ -105,10 +106,12 @@ class ClientState:
         self._history = ServerHistory()
         table = SubscriptionTable()
         self._fanout = Fanout(table, self._history)
+        send = self._send_buffer.add
+        self._postponed = Postponed(send)
         self.subscriber = Subscriber(
-            table, self._history, self._send_buffer.add, self._supervisor.reset, counted=self.lines
+            table, self._history, send, self._postponed, self._supervisor.reset, counted=self.lines
         )
-        self.presence = PresenceTable(self._send_buffer.add)
+        self.presence = PresenceTable(send, self._postponed)
         self._failure: ClientError | None = None
 
     # calls of the program
@@ -205,9 +208,9 @@ class ClientState:
                 request.reply = reply
                 if isinstance(request, _Call):
                     request.done.set()
-                elif isinstance(request.command, WatchPresence):
-                    self.presence.settle(request.command.tags, reply)
-                elif not isinstance(request.command, UnwatchPresence):
+                elif isinstance(request.command, WatchPresence | UnwatchPresence):
+                    self.presence.settle(request.command, reply)
+                else:
                     self.subscriber.settle(request, reply)
             case ReplayStarted():
                 self.subscriber.replay_started(event)
@@ -223,7 +226,7 @@ class ClientState:
                 self.presence.ended(tags)
 
     async def ask_again(self) -> None:
-        await self.presence.ask_again()
+        await self._postponed.run()
 
     async def apply_backpressure(self) -> None:
         await self._fanout.apply_backpressure()
@@ -234,6 +237,7 @@ class ClientState:
         self._publisher.add_unconfirmed(unconfirmed)
         self.subscriber.disconnected()
         self.presence.disconnected()
+        self._postponed.clear()
         # The next connection begins with the subscriptions that there are by then.
         self._send_buffer.remove(lambda it: isinstance(it.command, _SUBSCRIBE_COMMANDS))
         _abort(unanswered, error)

@@ -25,6 +25,7 @@ from mist.client.errors import (
     remote_error,
 )
 from mist.client.position import ServerHistory
+from mist.client.postponed import Postponed, passes_by_itself
 from mist.client.subscribe_request import LIVE_ONLY, SubscribeRequest, chunked
 from mist.client.subscription import Stage, Subscription
 from mist.client.subscription_table import SubscriptionTable, TableEntry
@@ -43,6 +44,7 @@ class Subscriber:
         table: the local subscriptions.
         history: what is known of the server's history.
         send: queues a request for the current connection.
+        postponed: takes what the server refused for the moment.
         reset: gives that connection up; a new one is made after the backoff.
         counted: whether the server counts subscriptions that are made twice.
     """
@@ -52,6 +54,7 @@ class Subscriber:
         table: SubscriptionTable,
         history: ServerHistory,
         send: Callable[[Request], None],
+        postponed: Postponed,
         reset: Callable[[ClientError], None],
         *,
         counted: bool,
@@ -59,6 +62,7 @@ class Subscriber:
         self._table = table
         self._history = history
         self._send = send
+        self._postponed = postponed
         self._reset = reset
         self._counted = counted
         self._online = False  # a connection takes requests
@@ -93,7 +97,7 @@ class Subscriber:
     def remove(self, subscription: Subscription) -> None:
         """End a subscription, and the server's with the last one of its tag set."""
         # Without an await, so that cancellation can't leave half of it undone. Nobody waits
-        # for the reply: an unsubscribe can't fail.
+        # for the reply.
         subscription.end()
         removed = self._table.remove(subscription)
         if removed is not None:
@@ -235,8 +239,11 @@ class Subscriber:
             each.mark_history_gap(reconnected=False)
 
     def settle(self, request: Request, reply: Reply) -> None:
-        """A subscribe was answered, or a replay is complete."""
+        """A request was answered, or a replay is complete."""
         if not isinstance(request, SubscribeRequest):
+            command = request.command
+            if isinstance(command, Unsubscribe) and passes_by_itself(reply):
+                self._postponed.add(command, lambda: self._table.get(command.tags) is None)
             return
         if isinstance(reply, Failed):
             self._failed(request, str(reply.error))
@@ -291,7 +298,8 @@ class Subscriber:
             for group in by_tags.values():
                 self._subscribe_without_history(group)
             return
-        if len(by_tags) > 1:  # all or none were accepted: ask one by one which it is
+        asked = request.command.alternatives if isinstance(request.command, Resume) else ()
+        if len(asked) > 1:  # all or none were accepted: ask one by one which it is
             for group in by_tags.values():
                 self._send(self._resume(group))
             return

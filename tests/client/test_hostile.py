@@ -20,6 +20,7 @@ from mist.client import (
     State,
     fanout,
     line,
+    postponed,
     subscribe_request,
     websocket,
 )
@@ -238,6 +239,60 @@ async def test_a_gap_that_a_lost_connection_kept_back_is_told_by_the_next(
             assert (await anext(subscription)).id == 1
     assert [gap.forgotten for gap in gaps] == [True]
     assert not any(each.startswith("resume F") for each in fake.asked)
+
+
+async def test_a_resume_that_is_refused_for_who_has_left_is_made_again(
+    nursery: trio.Nursery,
+) -> None:
+    fake: Fake = await nursery.start(Fake("tcp").run)
+    states = States()
+    fake.answers["resume E:7 a b"] = lambda connection: []
+    fake.answers["ping"] = lambda c: [] if "resume E:7 a b" in fake.asked else ["pong"]
+    with trio.fail_after(5):
+        async with (
+            connected(fake, on_state=states) as client,
+            client.subscribe(["a"]) as subscription,
+        ):
+            async with client.subscribe(["b"]):
+                await fake.push(fake.deliver(7), "what")
+                await states.wait(State.CONNECTED, 2)
+                await until(lambda: "resume E:7 a b" in fake.asked)
+            fake.newest = 7
+            fake.answers["resume E:7 a"] = lambda connection: [fake.deliver(8)]
+            await until(lambda: fake.asked[-2:] == ["unsubscribe b", "ping"])
+            del fake.answers["ping"]
+            await fake.push("error that is not for you", "pong", "pong")
+            assert [(await anext(subscription)).id for _ in range(2)] == [7, 8]
+
+
+REFUSED = [json.dumps({"success": False, "error": "Too many requests"})]
+
+
+async def test_who_may_not_leave_yet_does_so_later(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postponed, "_RETRY", 0.01)
+    fake: Fake = await nursery.start(Fake("ws").run)
+    present = {"success": True, "command": "presence", "tags": ["p"], "count": 0}
+    fake.answers['{"command": "presence"'] = lambda connection: [
+        json.dumps(present | {"listed": True, "present": []})
+    ]
+    left = {"unsubscribe": 0, "unpresence": 0}
+
+    def leave(command: str) -> list[str]:
+        left[command] += 1
+        return REFUSED if left[command] < 3 else [json.dumps({"success": True, "command": command})]
+
+    for command in left:
+        beginning = f'{{"command": "{command}"'
+        fake.answers[beginning] = lambda connection, command=command: leave(command)
+    with trio.fail_after(5):
+        async with connected(fake) as client:
+            async with client.subscribe(["a"]), client.presence(["p"]):
+                pass
+            await until(lambda: set(left.values()) == {3})
+            await client.ping()
+    assert set(left.values()) == {3}
 
 
 async def test_each_part_of_a_resume_keeps_its_log_until_it_is_answered(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import mist.broker.presence_view
+import mist.client.postponed
 import mist.client.sync
 import mist.sessions.presence
 from mist.client import RemoteError, Revoked, TooManyRequests
@@ -122,7 +123,7 @@ async def test_after_a_reconnect_the_difference_is_told(server: Server, tokens: 
 async def test_what_is_refused_for_a_while_after_a_reconnect_is_asked_for_again(
     server: Server, tokens: None, index: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mist.client.presence, "_RETRY", 0.01)
+    monkeypatch.setattr(mist.client.postponed, "_RETRY", 0.01)
     failures = 0
 
     async def fail(*_: object) -> Present:
