@@ -582,7 +582,7 @@ class SubscriptionTable {
       return this.requests();
     }
     const parts = request.split();
-    if (parts.length > 1) return parts;
+    if (parts.length > 1) return parts.filter(({tagSets: [tags]}) => this.has(tags));
     for (const each of request.listeners) this.refuse(each, error);
     return [];
   }

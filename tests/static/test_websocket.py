@@ -138,6 +138,20 @@ async def test_nothing_comes_for_who_has_unsubscribed(
     assert await page.got(1) == ["two: 1"]
 
 
+async def test_who_has_unsubscribed_from_what_was_refused_with_others_stays_so(
+    page: ClientPage, services: Client, url: str
+) -> None:
+    await page.start(url, **OPEN)
+    await page.is_state("open")
+    await page.evaluate(
+        "window.three = ['a', 'b', 'secret'].map((tag) => listen([tag]));"
+        "new Promise((done) => queueMicrotask(() => queueMicrotask(done)))"
+        "  .then(() => three[0].unsubscribe())"
+    )
+    await page.evaluate("three[1].ready")
+    assert await services.list_all() == {"b"}
+
+
 async def test_who_may_not_unsubscribe_yet_does_so_later(
     page: ClientPage, services: Client, url: str, server: Server
 ) -> None:
