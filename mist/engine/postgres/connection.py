@@ -21,6 +21,7 @@ import trio
 from psycopg import OperationalError, pq
 from psycopg.conninfo import make_conninfo
 
+from mist.engine.addresses import Address
 from mist.engine.contract import EngineUnavailable
 from mist.engine.postgres.errors import ConnectionLost, ServerError, connection_error
 from mist.engine.postgres.location import Location
@@ -151,50 +152,76 @@ class Connection:
         self._pgconn.finish()
 
 
-async def dial(location: Location, scope: trio.CancelScope) -> Connection:
-    """Open a connection.
+async def dial(
+    location: Location, servers: Sequence[Address], scope: trio.CancelScope
+) -> tuple[Connection, Address]:
+    """Open a connection to the first of a location's servers that will do.
+
+    Of several, only the primary does.
 
     Args:
-        scope: has the deadline; each address of the host gets its share of the time.
+        servers: in the order in which they are tried.
+        scope: has the deadline; each server, and each address of it, gets its share of the time.
+
+    Returns:
+        The connection, and the server that it leads to.
 
     Raises:
         EngineUnavailable: says why not.
     """
-    try:
-        addresses = await _addresses(location)
-    except OSError as error:
-        why = (error.strerror or "no such host").lower()
-        raise EngineUnavailable(f"can't connect to PostgreSQL at {location.name}: {why}") from None
-    lost: ConnectionLost | None = None
-    for place, address in enumerate(addresses):
-        share = (scope.deadline - trio.current_time()) / (len(addresses) - place)
-        with trio.move_on_after(share):
-            try:
-                return Connection(await _connect(location, address))
-            except ConnectionLost as error:
-                lost = error
-    why = str(lost) if lost else f"no answer in {location.connect_timeout:g} s"
+    why = f"no answer in {location.connect_timeout:g} s"
+    for place, server in enumerate(servers):
+        share = (scope.deadline - trio.current_time()) / (len(servers) - place)
+        try:
+            connection = await _reach(location, server, trio.current_time() + share)
+        except ConnectionLost as error:
+            why = str(error)
+        else:
+            if connection is not None:
+                return connection, server
     raise EngineUnavailable(f"can't connect to PostgreSQL at {location.name}: {why}")
 
 
-async def _addresses(location: Location) -> list[str]:
+async def _reach(location: Location, server: Address, deadline: float) -> Connection | None:
+    """A connection to a server; None where it doesn't answer by then. Raises `ConnectionLost`."""
+    lost: ConnectionLost | None = None
+    with trio.move_on_at(deadline):
+        addresses = await _addresses(server)
+        for place, address in enumerate(addresses):
+            share = (deadline - trio.current_time()) / (len(addresses) - place)
+            with trio.move_on_after(share):
+                try:
+                    return Connection(await _connect(location, server, address))
+                except ConnectionLost as error:
+                    lost = error
+    if lost is not None:
+        raise lost
+    return None
+
+
+async def _addresses(server: Address) -> list[str]:
     """Those of the host; libpq would wait for its name to be resolved. Empty for a Unix socket."""
-    if location.host.startswith("/"):
+    if server.host.startswith("/"):
         return [""]
-    found = await trio.socket.getaddrinfo(location.host, location.port, type=socket.SOCK_STREAM)
+    try:
+        found = await trio.socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConnectionLost((error.strerror or "no such host").lower()) from None
     return list(dict.fromkeys([str(address[0]) for *_, address in found]))
 
 
-async def _connect(location: Location, address: str) -> pq.abc.PGconn:
+async def _connect(location: Location, server: Address, address: str) -> pq.abc.PGconn:
     settings = {
-        "host": location.host,
+        "host": server.host,
         "hostaddr": address,
-        "port": str(location.port),
+        "port": str(server.port),
         "dbname": location.database,
         "user": location.user,
         "password": location.password,
         "application_name": "mist",
         "gssencmode": "disable",  # it would wait for other servers
+        # Of one server it is told what is wrong with it, in words of our own; see `requirements`.
+        "target_session_attrs": "read-write" if len(location.servers) > 1 else "",
         **dict(location.tls),
     }
     given = {name: value for name, value in settings.items() if value}

@@ -56,6 +56,8 @@ def connection_error(text: str) -> str:
     """
     why = text.partition(" failed: ")[2] or text
     why = why.partition("\n")[0].strip()
+    if why == "session is read-only":  # of libpq itself, where a primary was asked for
+        return _REASONS["25006"]
     found = _SEVERITY.match(why)
     why = why[found.end() :] if found else why
     return (why[:1].lower() + why[1:])[:200] or "it can't be reached"

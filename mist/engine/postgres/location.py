@@ -6,10 +6,12 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import attrs
 
+from mist.engine.addresses import Address, read_addresses
 from mist.errors import StartupError
 
 __all__ = ["Location"]
 
+_PORT: Final = 5432
 _SCHEMES: Final = ("postgresql", "postgres")
 _REALM: Final = re.compile(r"[A-Za-z0-9._-]{1,50}")  # in an identifier of 63 bytes at most
 _TLS: Final = ("sslmode", "sslrootcert", "sslcert", "sslkey")
@@ -25,7 +27,7 @@ class Location:
     """Where a realm is kept, and how long to wait for it.
 
     Attributes:
-        host: a name, an address, or the directory of a Unix socket.
+        servers: one at least. Of several, one is the primary and the others are its standbys.
         database, user: empty is libpq's default.
         realm: names the log; several may be in one database.
         timeout: seconds for a reply; more where megabytes are on the way, see `connection`.
@@ -33,8 +35,7 @@ class Location:
         tls: libpq's settings of the same names, such as `sslmode`.
     """
 
-    host: str
-    port: int = 5432
+    servers: tuple[Address, ...]
     database: str = ""
     user: str = ""
     password: str = attrs.field(default="", repr=False)
@@ -45,9 +46,8 @@ class Location:
 
     @property
     def name(self) -> str:
-        """Names the server, for messages: no user, no password."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+        """Names its servers, for messages: no user, no password."""
+        return ", ".join(map(str, self.servers))
 
     @property
     def schema(self) -> str:
@@ -61,16 +61,16 @@ class Location:
 
     @classmethod
     def parse(cls, url: str) -> "Location":
-        """Read `postgresql://[user[:password]@]host[:port][/database][?option=value&…]`.
+        """Read `postgresql://[user[:password]@]host[:port],…[/database][?option=value&…]`.
 
-        A Unix socket is named by an option, as libpq has it: `postgresql:///database?host=/run/…`.
+        As libpq has it, several hosts are a primary and its standbys, in any order, and a Unix
+        socket is named by an option: `postgresql:///database?host=/run/…`.
 
         Raises:
             StartupError: one line that says why not, without the password.
         """
         try:
             parts = urlsplit(url)
-            port, host = parts.port, parts.hostname or ""
         except ValueError:
             raise _wrong("its host or port is not one") from None
         if parts.scheme not in _SCHEMES:
@@ -80,20 +80,17 @@ class Location:
         if "/" in parts.path[1:]:
             raise _wrong("its path is not the name of a database")
         options = _options(parts.query)
-        if host and "host" in options:
-            raise _wrong("its host is given twice")
-        host = host or _socket_directory(options)
+        servers = _servers(parts.netloc.rpartition("@")[2], options)
         realm = options.get("realm", "mist")
         if not _REALM.fullmatch(realm):
             raise _wrong("a realm is 1 to 50 letters, digits, '.', '_', '-'")
         if options.get("sslmode", "prefer") not in _SSL_MODES:
             raise _wrong(f"sslmode is one of {', '.join(_SSL_MODES)}")
         texts = [unquote(each or "") for each in (parts.path[1:], parts.username, parts.password)]
-        if any("\0" in each for each in (host, *texts, *options.values())):
+        if any("\0" in each for each in (parts.netloc, *texts, *options.values())):
             raise _wrong("a NUL byte is in it")
         return cls(
-            host=host,
-            port=port or 5432,
+            servers=servers,
             database=texts[0],
             user=texts[1],
             password=texts[2],
@@ -115,11 +112,17 @@ def _options(query: str) -> dict[str, str]:
     return options
 
 
-def _socket_directory(options: dict[str, str]) -> str:
-    host = options.get("host", "")
-    if not host.startswith("/"):
-        raise _wrong("a host is missing")
-    return host
+def _servers(hosts: str, options: dict[str, str]) -> tuple[Address, ...]:
+    directory = options.get("host", "")
+    if directory and hosts.partition(":")[0]:
+        raise _wrong("its host is given twice")
+    # A socket's name has the number of a port, too.
+    socket = directory.startswith("/") and "," not in hosts
+    try:
+        found = read_addresses(f"localhost{hosts}" if socket else hosts, _PORT)
+    except ValueError as error:
+        raise _wrong(str(error)) from None
+    return (Address(directory, found[0].port),) if socket else found
 
 
 def _seconds(options: dict[str, str], name: str, default: float) -> float:

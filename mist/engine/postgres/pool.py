@@ -1,4 +1,5 @@
-"""Connections to one PostgreSQL. Each call has one for itself: none waits behind another's reply.
+"""Connections to a PostgreSQL, or to the primary of several. Each call has one for itself: none
+waits behind another's reply.
 
 A connection is kept for the next call; where it turns out to be dead, all that are kept go, and the
 call is made once more on a new one: every call here may be repeated. New ones are opened with a
@@ -47,6 +48,7 @@ class Pool:
     def __init__(self, location: Location, channel: str) -> None:
         self._channel = channel
         self._location = location
+        self._servers = list(location.servers)
         self._idle: list[Connection] = []
         self._listening: Connection | None = None  # where it is idle
         self._waiting = False  # whether a task waits for a notification
@@ -194,7 +196,8 @@ class Pool:
         return connection
 
     async def _connect(self, scope: trio.CancelScope, *, listening: bool) -> Connection:
-        connection = await dial(self._location, scope)
+        connection, server = await dial(self._location, self._servers, scope)
+        self._servers.sort(key=lambda each: each != server)  # it is the primary as yet
         script = _KEEPALIVE + (f'LISTEN "{self._channel}";' if listening else "")
         try:
             await connection.run(script, scope)

@@ -14,8 +14,8 @@ from typing import Any, Final, TypeAlias, cast
 import hiredis
 import trio
 
+from mist.engine.addresses import Address
 from mist.engine.contract import EngineUnavailable
-from mist.engine.redis.location import Address
 from mist.engine.redis.replies import reason
 
 __all__ = ["Command", "Connection", "ConnectionLost", "Reply", "dial"]

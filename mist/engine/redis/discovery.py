@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 import hiredis
 import trio
 
-from mist.engine.redis.location import Address
+from mist.engine.addresses import Address
 
 __all__ = ["Discovery", "Fixed"]
 

@@ -13,31 +13,20 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import attrs
 
+from mist.engine.addresses import Address, read_addresses
 from mist.engine.redis import SCHEMES, ServerKind
 from mist.errors import StartupError
 
-__all__ = ["Address", "Location"]
+__all__ = ["Location"]
 
 _PORTS: Final[dict[ServerKind, int]] = {"server": 6379, "sentinel": 26379, "cluster": 6379}
 _REALM: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _MASTER: Final = re.compile(r"[A-Za-z0-9._-]{1,256}")  # as Sentinel has it
 _OPTIONS: Final = ("realm", "timeout", "connect_timeout", "ca")
 _OPTIONS_OF_SENTINEL: Final = ("sentinel_user", "sentinel_password")
-_SERVERS: Final = 32
 _LONGEST: Final = 60.0  # seconds
 _TIMEOUT: Final = 5.0
 _CONNECT_TIMEOUT: Final[dict[ServerKind, float]] = {"server": 2.0, "sentinel": 1.0, "cluster": 1.0}
-
-
-@attrs.frozen
-class Address:
-    """Where a server listens."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @attrs.frozen
@@ -128,29 +117,12 @@ class Location:
 
 
 def _servers(kind: ServerKind, hosts: str) -> tuple[Address, ...]:
-    names = hosts.split(",")
-    if not all(names):
-        raise _wrong("a host is missing")
-    if len(names) > (1 if kind == "server" else _SERVERS):
-        raise _wrong(
-            "it names one server; several go with redis+sentinel:// and redis+cluster://"
-            if kind == "server"
-            else f"it names more than {_SERVERS} servers"
-        )
-    return tuple([_address(each, _PORTS[kind]) for each in names])
-
-
-def _address(name: str, port: int) -> Address:
+    if kind == "server" and "," in hosts:
+        raise _wrong("it names one server; several go with redis+sentinel:// and redis+cluster://")
     try:
-        parts = urlsplit(f"//{name}")
-        given, host = parts.port, parts.hostname
-    except ValueError:
-        raise _wrong("its host or port is not one") from None
-    if not host:
-        raise _wrong("a host is missing")
-    if given == 0:
-        raise _wrong("its host or port is not one")
-    return Address(host, given or port)
+        return read_addresses(hosts, _PORTS[kind])
+    except ValueError as error:
+        raise _wrong(str(error)) from None
 
 
 def _path(kind: ServerKind, path: str) -> tuple[str, int]:

@@ -6,9 +6,9 @@ from typing import Final, TypeVar
 
 import trio
 
+from mist.engine.addresses import Address
 from mist.engine.contract import EngineUnavailable
 from mist.engine.redis.connection import Command, Connection, ConnectionLost, Reply, dial
-from mist.engine.redis.location import Address
 
 __all__ = ["Seeds"]
 

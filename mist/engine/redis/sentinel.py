@@ -19,10 +19,11 @@ from typing import Final
 import hiredis
 import trio
 
+from mist.engine.addresses import Address
 from mist.engine.contract import EngineUnavailable
 from mist.engine.redis.connection import Reply
 from mist.engine.redis.discovery import Discovery
-from mist.engine.redis.location import Address, Location
+from mist.engine.redis.location import Location
 from mist.engine.redis.replies import reason
 from mist.engine.redis.seeds import Seeds
 

@@ -1,5 +1,6 @@
 """A log in another process: all members say what they have of it, then it goes on, or it forks."""
 
+import socket
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -274,6 +275,30 @@ async def test_a_standby_that_lacks_records_takes_over(
         await a.enter("a2", Known(epoch, 3, 3))
         await answered(lambda: a.append("a2", 1, b"goes on", 1, standing.epoch))
         assert [each.body for each in await read_all(b, 3)] == [b"", b"goes on"]
+
+
+async def test_of_several_servers_the_primary_is_found_whichever_it_is(
+    pair: tuple[PostgresServer, PostgresServer],
+) -> None:
+    primary, standby = pair
+    with socket.create_server((HOST, 0), backlog=1) as silent:
+        places = [f"{HOST}:{each}" for each in (silent.getsockname()[1], standby.port)]
+        url = primary.url().replace("@", f"@{','.join(places)},", 1)
+        async with await open_engine(url) as engine:
+            await engine.enter("a")
+            await engine.members.beat("a", b"")
+            epoch = await fill(engine, 3, "a")
+            place = primary.ask("SELECT pg_current_wal_lsn()")[0][0]
+            await until(lambda: replayed(standby, place))
+            primary.kill()
+            with pytest.raises(EngineUnavailable, match="it is a standby, or read-only"):
+                await engine.standing()
+            with pytest.raises(StartupError, match=f"{places[1]}, {HOST}:{primary.port}: "):
+                await open_engine(url)
+            standby.ask("SELECT pg_promote()")
+            await answered(lambda: engine.append("a", 4, b"4", 1, epoch))
+            assert [each.body for each in await read_all(engine)][-1] == b"4"
+            assert (await engine.standing()).epoch == epoch
 
 
 async def test_a_standby_that_has_not_heard_of_the_realm_is_no_other_log(

@@ -2,7 +2,8 @@
 
 import pytest
 
-from mist.engine.redis.location import Address, Location
+from mist.engine.addresses import Address
+from mist.engine.redis.location import Location
 from mist.errors import StartupError
 
 HOST = (Address("host", 6379),)
