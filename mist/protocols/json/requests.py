@@ -118,7 +118,8 @@ def read_alike(objects: bytes) -> Alike | None:
         skipped = len(head.decode()) - 1
     except UnicodeDecodeError:
         return None
-    if objects.count(divider + head[1:]) != len(parts) - 1:
+    # The last quote ends data, and doesn't begin it: of `"data":"}` the rest has yet to come.
+    if objects.count(divider + head[1:], 0, len(objects) - 2) != len(parts) - 1:
         return None
     messages = [part[skipped:] for part in parts]
     messages[0] = messages[0][1:]

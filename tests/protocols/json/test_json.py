@@ -301,6 +301,14 @@ def test_a_stream_means_the_same_cut_anywhere(sent: bytes, cuts: set[int]) -> No
     assert read([sent[n : n + 1] for n in range(len(sent))]) == whole
 
 
+@pytest.mark.parametrize("blank", [b"", b"\n"])
+@pytest.mark.parametrize("data", [b"}", b"} ", b"}{", b"{}", b"x}"])
+def test_braces_in_data_are_data_wherever_a_read_ends(data: bytes, blank: bytes) -> None:
+    sent = b'{"command":"publish","tags":["a"],"data":"%b"}%b' % (data, blank) * 3
+    for cut in range(len(sent)):
+        assert "".join(read([sent[:cut], sent[cut:]])) == f"publish a {data.decode()}\n" * 3
+
+
 @given(st.lists(st.binary(max_size=60), max_size=6))
 def test_no_bytes_raise(pieces: list[bytes]) -> None:
     found = read([b"{", *pieces])

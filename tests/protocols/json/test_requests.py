@@ -70,6 +70,7 @@ OTHERS = [
     b"{}",
     publish("1"),  # nothing to be like
     publish("1") + publish("2")[:-1],
+    publish("1") + publish("}")[:-2],
     publish("1")[:-1] + publish("2"),
     publish("1") + publish("2", '["b","a"]'),
     publish("1") + b'{"command":"ping"}' + publish("2"),
