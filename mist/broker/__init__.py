@@ -6,7 +6,7 @@ groups, directory     all subscribers of one tag set; the groups, found through 
 matches               a tag list and what it matched, cached; its recipients, resolved
 interest              whether anybody asks for any of many messages, by hashes of their tags
 validation            checking a batch's tag lists before anything is stored
-fanout                delivering a batch to its recipients
+fanout, staying       delivering a batch to its recipients; who of them has left meanwhile
 outbox, backlog       one peer's bounded send queue; what a slow consumer costs, and whom
 pausing               what an outbox owes while deliveries come from the history
 named_subscriptions   subscriptions with a name of their own; queue groups

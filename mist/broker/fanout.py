@@ -25,6 +25,7 @@ from mist.broker.outbox import BURST, Outbox
 from mist.broker.portion import Portion
 from mist.broker.queued import Queued
 from mist.broker.refusals import Refusals
+from mist.broker.staying import LOOKED, looked_for, some_at_a_time, subscribes
 from mist.wire import Batch, WireForm, carried
 
 __all__ = ["FanOut"]
@@ -128,17 +129,18 @@ class FanOut(Refusals):
     ) -> Iterator[None]:
         """As `_deliver`, where some recipients may have unsubscribed since they were found."""
         for entry in portion.entries:
-            staying: list[Subscriber] = []
-            for each in recipients:
-                if _subscribes(each, [entry]):
-                    staying.append(each)
-                elif not isinstance(each, QueueGroup) and each.outbox is not skip:
-                    self._withdrawn(each, [entry])
             one = Portion(portion.batch, entry[2], [entry])
-            left = self._deliver(Recipients(staying), one, skip, first)
-            yield
-            if left is not None:
-                yield from left
+            for some in some_at_a_time(recipients, [entry]):
+                staying: list[Subscriber] = []
+                for each in some:
+                    if subscribes(each, [entry]):
+                        staying.append(each)
+                    elif not isinstance(each, QueueGroup) and each.outbox is not skip:
+                        self._withdrawn(each, [entry])
+                left = self._deliver(Recipients(staying), one, skip, first)
+                yield
+                if left is not None:
+                    yield from left
             first = None if first is None else first + entry[2]
 
     def _deliver(
@@ -213,13 +215,16 @@ class FanOut(Refusals):
             pieces: list[bytes] = []
             left = _PIECES
             for outbox in refusing:
-                if self._resolver.version != version and not _subscribes(outbox, entries):
+                left -= _PIECES // _STEP + count
+                if self._resolver.version != version:
+                    left -= _PIECES * looked_for(outbox, entries) // LOOKED
+                if self._resolver.version == version or subscribes(outbox, entries):
+                    about = entries, firsts, first
+                    self._refused(outbox, form, (wire, count), pieces, batch, *about)
+                else:
                     if form.delivers:
                         self.matched -= count  # it has unsubscribed since, and is due nothing
                     self._withdrawn(outbox, carried(form, entries, firsts, count)[0])
-                    continue
-                self._refused(outbox, form, (wire, count), pieces, batch, entries, firsts, first)
-                left -= _PIECES // _STEP + count
                 if left <= 0:
                     left = _PIECES
                     yield
@@ -340,11 +345,6 @@ class FanOut(Refusals):
         self.dropped["full"] += loser.dropped_full - full
         if observer is not None and not loser.outbox.paused:
             observer.dropped(loser, [entry])
-
-
-def _subscribes(subscriber: Subscriber, entries: Sequence[Matched]) -> bool:
-    """Whether a subscriber is still in a group that one of these matches."""
-    return any(subscriber in group for match, _, _ in entries for group in match.groups)
 
 
 def _from_columns(form: WireForm, portion: Portion, *, ids: bool) -> bytes | None:

@@ -6,19 +6,21 @@ nobody who is there all the while misses anything, and each publisher's messages
 
 import weakref
 from collections.abc import Iterator
-from itertools import chain, combinations, pairwise
+from itertools import chain, combinations, pairwise, product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import mist.broker.directory
 import mist.broker.fanout
 import mist.broker.joining
 import mist.broker.matches
 import mist.broker.preparation
 import mist.broker.projection
+import mist.broker.staying
 import mist.broker.walks
-from mist.broker.broker import Broker
+from mist.broker.broker import Broker, Group
 from mist.broker.matches import Recipients
 from mist.broker.named_subscriptions import NamedSubscription
 from mist.broker.outbox import Outbox
@@ -251,6 +253,57 @@ def test_a_slow_consumer_that_unsubscribes_between_two_steps_gets_nothing_more()
     assert (left.queued, stays.queued) == (0, 1)
     assert broker.dropped["full"] == 198
     assert broker.statistics().matched == 199
+
+
+class CountedGroup(Group):
+    """A group that counts how often it is asked for a subscriber."""
+
+    asked = 0
+
+    def __contains__(self, subscriber: object) -> bool:
+        CountedGroup.asked += 1
+        return super().__contains__(subscriber)
+
+
+def test_who_is_left_of_very_many_in_groups_of_their_own_is_found_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mist.broker.directory, "Group", CountedGroup)
+    broker = Broker()
+    outbox = make_outbox(broker, messages=10_000)
+    subjects = map(".".join, product(*[("*", token) for token in "abcdefghijk"]))
+    named = [NamedSubscription(outbox, type(PLAIN)(), subject.encode()) for subject in subjects]
+    for each in named:
+        broker.add_named(each, frozenset([f".{each.name.decode()}"]))
+    monkeypatch.setattr(CountedGroup, "asked", 0)
+    steps = iter(broker.publish_in_steps(batch((".a.b.c.d.e.f.g.h.i.j.k", "x"))))
+    next(step for step in steps if outbox.queued)
+    broker.remove_named(next(each for each in named if not each.taken))
+    assert count(steps) > 1
+    assert outbox.queued == len(named) - 1
+    assert CountedGroup.asked < 5 * len(named)
+
+
+def test_few_are_looked_for_in_very_many_groups_in_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mist.broker.directory, "Group", CountedGroup)
+    broker = Broker()
+    letters = "abcdefghijklmnopqrst"
+    outboxes = [subscribed(broker, *map("".join, combinations(letters, 2))) for _ in range(2_100)]
+    steps = iter(broker.publish_in_steps(batch((",".join(letters), "x"))))
+    next(step for step in steps if outboxes[0].queued)
+    leaving = outboxes[-50:]
+    assert not any(outbox.queued for outbox in leaving)
+    for group in chain.from_iterable(broker.groups()):
+        for outbox in leaving:
+            broker.unsubscribe(outbox, group)
+    monkeypatch.setattr(mist.broker.staying, "LOOKED", 1_000)
+    monkeypatch.setattr(CountedGroup, "asked", 0)
+    longest = before = 0
+    for _ in steps:
+        longest, before = max(longest, CountedGroup.asked - before), CountedGroup.asked
+    assert before >= 50 * 190
+    assert longest < 2_000
+    assert [outbox.queued for outbox in outboxes] == [1] * 2_050 + [0] * 50
 
 
 def test_offers_to_queue_groups_are_made_some_at_a_time() -> None:
