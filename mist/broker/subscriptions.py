@@ -7,8 +7,9 @@ gets it. All of the same tag set are in one `Group`, found through the index (`d
 Changing who is subscribed forgets exactly the cached matches that it concerns.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Final
 
 from mist.attributes import Attributes
 from mist.broker.attribute_index import AttributeIndex, for_site, is_global, reaches
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from mist.broker.presence import Presence
 
 __all__ = ["Subscriptions"]
+
+_LISTENERS: Final = 512  # that are asked in a step whether a message reaches them, 0.7 µs each
 
 
 class Subscriptions:
@@ -252,24 +255,31 @@ class Subscriptions:
         """The group of exactly this tag set, as asked for, if anyone is subscribed to it."""
         return self._directory.find(tags)
 
-    def listens(self, tags: TagSet, site: str = "") -> bool:
-        """Whether anybody would get a message with these tags that is for everyone.
+    def listens(
+        self, tags: TagSet, site: str = "", but: Outbox | None = None
+    ) -> Generator[None, None, bool]:
+        """Whether anybody would get a message with these tags that is for everyone; in steps.
 
-        O(1) behind the match where no subscriber is bound to a site; else O(subscribers).
+        Who comes or goes meanwhile may be taken into account or not.
 
         Args:
             site: that its publisher is bound to, so that it is for everyone there.
+            but: who doesn't get it.
         """
-        groups = self._directory.match(tags)
-        if not self._attribute_index.bound and not site:
-            return any(groups)
+        anybody = not self._attribute_index.bound and not site and but is None
         audience, everywhere = for_site(None, site) if site else None, is_global(tags)
-        return any(
-            reaches(audience, subscriber.attributes, everywhere)
-            for group in groups
-            for each in group.members
-            for subscriber in (each.members if isinstance(each, QueueGroup) else (each,))
-        )
+        looked_at = 0
+        for groups in self._directory.match_in_steps(tags):
+            if anybody and any(groups):
+                return True
+            for each in chain.from_iterable(() if anybody else map(_members, groups)):
+                if each.outbox is not but and reaches(audience, each.attributes, everywhere):
+                    return True
+                looked_at += 1
+                if looked_at % _LISTENERS == 0:
+                    yield
+            yield
+        return False
 
     def receivers(self, tags: TagSet) -> frozenset[Outbox]:
         """Whose a message with these tags that is for everyone could be. O(subscribers).
@@ -302,3 +312,12 @@ class Subscriptions:
     def tag_uses(self) -> Iterator[list[tuple[str, int]]]:
         """Distinct tags, and how many tag sets have them, some at a time; see there, too."""
         return self._directory.tag_uses()
+
+
+def _members(group: Group) -> Iterator[Outbox | NamedSubscription]:
+    """Who may get what a group does, members of queue groups among them; as they are now."""
+    for each in tuple(group.members):
+        if isinstance(each, QueueGroup):
+            yield from tuple(each.members)
+        else:
+            yield each

@@ -96,7 +96,9 @@ class NatsTransport(Transport):
         protocol = SubjectProtocol(
             hub.limits,
             greeting,
-            lambda tags: hub.broker.listens(tags, outbox.attributes.site),
+            lambda tags: hub.broker.listens(
+                tags, outbox.attributes.site, None if outbox.echo else outbox
+            ),
         )
         if self._certificate is not None:
             if not await send(stream, protocol.greeting(), self._handshake_seconds):

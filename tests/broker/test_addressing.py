@@ -2,26 +2,30 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, product
 
 import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mist.broker.subscriptions
 from mist.attributes import Attributes
 from mist.audience import Audience
 from mist.auth.local import LocalRegistry
 from mist.auth.memory import MemoryStore
 from mist.broker.attribute_index import AttributeIndex, reaches
 from mist.broker.broker import Broker
+from mist.broker.groups import Group
 from mist.broker.named_subscriptions import NamedSubscription
 from mist.broker.outbox import Outbox
 from mist.broker.outbox_limits import OutboxLimits
 from mist.broker.usage import UsageAccounting
 from mist.errors import NotSubscribed, TooManySubscriptions
+from mist.index import Index
 from mist.message import ASK, Envelope, TagSet, parse_tag_list
 from mist.protocols.line.forms import ESCAPED, PLAIN
+from mist.protocols.listing import finished
 from mist.sessions.hub import Hub, HubLimits
 from mist.sessions.session import Session
 from mist.wire import Batch
@@ -251,7 +255,10 @@ class TestSites:
 
     def test_whether_anybody_listens_is_a_matter_of_the_site(self) -> None:
         site = Site()
-        listens = site.broker.listens
+
+        def listens(tags: TagSet, of: str = "") -> bool:
+            return finished(site.broker.listens(tags, of))
+
         assert not listens(asked("a"))
         assert not listens(asked("a"), "red")
         red = site.outbox("site=red", "a")
@@ -266,6 +273,45 @@ class TestSites:
         site.outbox("", "a")
         assert listens(asked("a"))
         assert not listens(asked("a"), "blue")
+
+    def test_who_listens_may_be_another_than_who_asks(self) -> None:
+        site = Site()
+        own = site.outbox("", "a")
+        site.named(own, "a", queue="workers")
+        assert finished(site.broker.listens(asked("a")))
+        assert not finished(site.broker.listens(asked("a"), but=own))
+        site.named(site.outbox(), "a", queue="workers")
+        assert finished(site.broker.listens(asked("a"), but=own))
+
+    def test_few_are_asked_in_a_step_whether_they_listen(self) -> None:
+        site = Site()
+        red = site.outbox("site=red")
+        for _ in range(3_000):
+            site.named(red, "q", queue="workers")
+            site.named(red, "a")
+        for tags in ("q", "a"):
+            steps = list(site.broker.listens(asked(tags), "blue"))
+            assert len(steps) >= 3_000 // mist.broker.subscriptions._LISTENERS
+
+    def test_whether_anybody_listens_is_known_with_the_first_of_very_many(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        site = Site()
+        outbox = site.outbox()
+        subject = [f"t{n}" for n in range(12)]
+        for tokens in product(*[("*", token) for token in subject]):
+            site.named(outbox, f".{'.'.join(tokens)}")
+        found: list[int] = []
+        step = Index.match_in_steps
+
+        def match_in_steps(index: Index[Group], tags: TagSet) -> Iterator[list[Group]]:
+            for groups in step(index, tags):
+                found.append(len(groups))
+                yield groups
+
+        monkeypatch.setattr(Index, "match_in_steps", match_in_steps)
+        assert finished(site.broker.listens(asked(f".{'.'.join(subject)}")))
+        assert 0 < sum(found) < 2_000
 
 
 class TestLanes:

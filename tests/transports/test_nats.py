@@ -196,6 +196,15 @@ async def test_who_asks_nobody_hears_so(server: Server) -> None:
         assert await one.ask(request) == told
 
 
+async def test_who_gets_nothing_of_its_own_hears_that_only_it_listens(server: Server) -> None:
+    options = b'{"verbose":false,"headers":true,"no_responders":true,"echo":false}'
+    async with peer(server, b"CONNECT %b\r\n" % options) as one, peer(server) as two:
+        request = b"SUB i.* 7\r\nSUB a 8\r\nPUB a i.1 1\r\nx\r\n"
+        assert await one.ask(request) == b"HMSG i.1 7 16 16\r\nNATS/1.0 503\r\n\r\n\r\n"
+        await two.ask(b"SUB a 1\r\n")
+        assert await one.ask(request) == b""
+
+
 async def test_a_web_page_cannot_drive_this_port(server: Server) -> None:
     body = QUIET + b"PUB foo 4\r\nevil\r\n"
     request = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)

@@ -23,7 +23,7 @@ lines, and `replies` writes the answers; here they become commands of a session.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import ClassVar, Final
 
 from mist.commands import (
@@ -32,6 +32,7 @@ from mist.commands import (
     Echo,
     Hangup,
     Invalid,
+    Pause,
     Ping,
     Publish,
     SubscribeNamed,
@@ -81,7 +82,7 @@ class SubjectProtocol(Protocol):
     Args:
         limits: of data; control lines have a limit of their own.
         greeting: what the server says first: see `subject_info`.
-        listens: whether a message with these tags would have a recipient now.
+        listens: whether a message with these tags would have a recipient now, in steps.
     """
 
     pulse: ClassVar[float | None] = PULSE
@@ -90,7 +91,7 @@ class SubjectProtocol(Protocol):
         self,
         limits: Limits,
         greeting: bytes = b"",
-        listens: Callable[[TagSet], bool] = lambda tags: True,
+        listens: Callable[[TagSet], Generator[None, None, bool]] | None = None,
     ) -> None:
         self.form: WireForm = subject_form(b"0")  # no subscription here is without a sid
         self._limits = limits
@@ -229,7 +230,10 @@ class SubjectProtocol(Protocol):
 
     def _no_responders(self, announced: Announced, owed: Owed) -> Iterator[Command]:
         """Answer a request with status 503 where nobody is subscribed to its subject."""
-        if self._listens(frozenset((announced.tag_list.decode(),))):
+        if self._listens is None:
+            return
+        asking = self._listens(frozenset((announced.tag_list.decode(),)))
+        if (yield from _pausing(asking)):
             return
         sid = self._names.awaiting(announced.reply)
         if sid is not None:
@@ -316,3 +320,13 @@ class SubjectProtocol(Protocol):
                 return error_line(subscription_violation(subject_of(tags), queue))
             case _:
                 return b""
+
+
+def _pausing(steps: Generator[None, None, bool]) -> Generator[Command, None, bool]:
+    """What steps come to; others may have their turns between two of them."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return bool(end.value)
+        yield Pause()

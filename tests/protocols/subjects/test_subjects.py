@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 import msgspec
 import pytest
@@ -15,6 +15,7 @@ from mist.commands import (
     Echo,
     Hangup,
     Invalid,
+    Pause,
     Ping,
     Publish,
     SubscribeNamed,
@@ -448,6 +449,8 @@ def answers(protocol: SubjectProtocol, data: bytes, reply: Reply | None = None) 
     """What is answered where every command succeeds, or gets `reply`."""
     found = b""
     for command in protocol.receive(data):
+        if isinstance(command, Pause):
+            continue
         if isinstance(command, Auth):
             protocol.authenticated()
         outcome: Reply = Done()
@@ -633,8 +636,9 @@ def test_who_asks_nobody_is_told_so_on_its_own_subscription(pattern: bytes, told
     connect = b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\n'
     asked = []
 
-    def listens(tags: frozenset[str]) -> bool:
+    def listens(tags: frozenset[str]) -> Generator[None, None, bool]:
         asked.append(tags)
+        yield
         return False
 
     protocol = SubjectProtocol(LIMITS, listens=listens)
@@ -651,9 +655,26 @@ def test_who_asks_nobody_is_told_so_on_its_own_subscription(pattern: bytes, told
     assert answers(quiet, QUIET + sent.removeprefix(connect)) == b""
 
 
+def test_others_have_their_turns_while_it_is_looked_whether_anybody_listens() -> None:
+    def listens(tags: frozenset[str]) -> Generator[None, None, bool]:
+        yield from [None] * 3
+        return True
+
+    protocol = SubjectProtocol(LIMITS, listens=listens)
+    connect = b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\n'
+    assert answers(protocol, connect) == b""
+    found = list(protocol.receive(b"PUB a i 1\r\nx\r\nPING\r\n"))
+    assert [type(each) for each in found] == [Publish, Pause, Pause, Pause, Ping]
+
+
 def test_who_awaits_one_answer_awaits_none_when_told_that_there_is_none() -> None:
     connect = b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\n'
-    protocol = SubjectProtocol(LIMITS, listens=lambda tags: False)
+
+    def listens(tags: frozenset[str]) -> Generator[None, None, bool]:
+        yield from ()
+        return False
+
+    protocol = SubjectProtocol(LIMITS, listens=listens)
     found = read(protocol, [connect + b"SUB i 7\r\nUNSUB 7 1\r\nPUB a i 1\r\nx\r\n"])
     told = "HMSG i 7 16 16\r\nNATS/1.0 503\r\n\r\n\r\n"
     assert found[-3:] == [".a i x", told, "Unsub 7 None"]
