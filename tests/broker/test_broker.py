@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import mist.broker.matches
+import mist.broker.subscriptions
 from mist.addresses import EVERYTHING
 from mist.broker.broker import Broker, Group
 from mist.broker.meters import Meters
@@ -19,6 +20,7 @@ from mist.errors import CommandError, EmptyTag, InvalidTag
 from mist.message import Limits
 from mist.protocols.frames import JSON_FRAMES
 from mist.protocols.line.forms import ESCAPED, PLAIN
+from mist.protocols.listing import finished
 from mist.protocols.rfc6455 import text_frame
 from mist.wire import Batch, WireForm
 
@@ -367,6 +369,18 @@ def test_receivers_are_all_who_might_get_a_message_each_once() -> None:
     broker.subscribe(last, EVERYTHING)
     for outbox in (shared, one):
         broker.add_named(NamedSubscription(outbox, PLAIN, b"1"), frozenset({"/a/b"}), "queue")
-    assert broker.receivers(frozenset({"/a/b"})) == {one, shared, last}
-    assert broker.receivers(frozenset({"/a"})) == {one, other, last}
-    assert broker.receivers(frozenset({"b"})) == {last}
+    assert finished(broker.receivers(frozenset({"/a/b"}))) == {one, shared, last}
+    assert finished(broker.receivers(frozenset({"/a"}))) == {one, other, last}
+    assert finished(broker.receivers(frozenset({"b"}))) == {last}
+
+
+def test_few_receivers_are_looked_at_in_a_step() -> None:
+    broker = Broker()
+    outboxes = [make_outbox(broker) for _ in range(3_000)]
+    for outbox in outboxes:
+        broker.subscribe(outbox, frozenset("a"))
+        broker.add_named(NamedSubscription(outbox, PLAIN, b"1"), frozenset("b"), "queue")
+    for tag in "ab":
+        steps = list(broker.receivers(frozenset(tag)))
+        assert len(steps) >= 3_000 // mist.broker.subscriptions._LISTENERS
+        assert finished(broker.receivers(frozenset(tag))) == set(outboxes)
