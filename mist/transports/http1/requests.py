@@ -24,7 +24,9 @@ __all__ = ["BadRequest", "RequestHead", "RequestReader"]
 
 _REQUEST_LINE: Final = re.compile(rb"[!-~]+ ([!-~]+) HTTP/1\.([01])\r\n")
 _MAX_DIGITS: Final = 20  # of a Content-Length: int() refuses thousands, zeros too
-_FOLD: Final = re.compile(rb"[ \t]*\r\n[ \t]+")
+# From the first blank of a run only: from each of thousands that no line break follows, the search
+# would go through all the others.
+_FOLD: Final = re.compile(rb"(?<![ \t])[ \t]*+\r\n[ \t]++")
 _URL: Final = re.compile(rb"https?://(?P<host>[^/?#]*)(?P<rest>.*)", re.IGNORECASE)
 _TOKEN: Final = frozenset(
     b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

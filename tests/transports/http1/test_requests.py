@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mist.transports.http1 import BadRequest, RequestHead, RequestReader
+from tests.deadline import deadline
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: a\r\n"
@@ -210,6 +211,17 @@ def test_a_folded_header_is_one_line() -> None:
     head = reader.next_head()
     assert head is not None
     assert head.headers == [(b"host", b"a .b")]
+
+
+@pytest.mark.parametrize("blank", [b" ", b"\t "])
+def test_blanks_beside_a_folded_header_are_gone_through_once(blank: bytes) -> None:
+    value = b"a" + 1_000_000 * blank + b"b"
+    reader = RequestReader(3_000_000)
+    reader.receive_data(GET + b"X: " + value + b"\r\n c\r\n\r\n")
+    with deadline(30):
+        head = reader.next_head()
+    assert head is not None
+    assert head.headers == [(b"host", b"a"), (b"x", value + b" c")]
 
 
 @given(st.lists(st.binary(min_size=1, max_size=30)), st.randoms(use_true_random=False))
