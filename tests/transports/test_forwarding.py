@@ -12,6 +12,7 @@ from mist.transports.forwarding import (
     Proxies,
     is_forwarded,
 )
+from tests.deadline import deadline
 
 PROXIES = Proxies([ip_network("10.0.0.0/8"), ip_network("fd00::/8")], unix=True)
 PEER = "10.0.0.1"
@@ -147,6 +148,12 @@ def test_the_standard_header_is_not_looked_at_beside_the_other_ones() -> None:
     for value in ("for=1.1.1.1;host=evil", "for=", '"'):
         found = read(("forwarded", value), ("x-forwarded-for", "203.0.113.9"))
         assert found == Forwarded("203.0.113.9")
+
+
+@pytest.mark.parametrize("begun", ["for=1.1.1.1", "for=1.1.1.1;", ""])
+def test_blanks_in_the_standard_header_are_gone_through_once(begun: str) -> None:
+    with deadline(30), pytest.raises(BadForwarding, match="can't be understood"):
+        read(("forwarded", begun + 300_000 * " " + "@"))
 
 
 def test_what_was_not_passed_on_is_left_as_it_is() -> None:
