@@ -1,5 +1,6 @@
 """A request's headers, looked up by name."""
 
+from collections import Counter
 from collections.abc import Collection
 
 __all__ = ["Fields"]
@@ -21,8 +22,8 @@ class Fields(dict[bytes, bytes]):
         super().__init__(headers)
         self.repeated: Collection[bytes] = ()
         if len(self) != len(headers):
-            names = [name for name, _ in headers]
-            self.repeated = {name for name in self if names.count(name) > 1}
+            numbers = Counter(name for name, _ in headers)
+            self.repeated = {name for name, number in numbers.items() if number > 1}
             self.update(reversed(headers))
 
     @property
