@@ -21,6 +21,7 @@ from typing import Any, Final
 import trio
 
 from mist.errors import MistError
+from mist.outage import Outage
 
 __all__ = ["NAME", "ControlError", "NoServer", "ask", "serve_control"]
 
@@ -30,6 +31,7 @@ NAME: Final = "control.sock"
 
 _MOST: Final = 1 << 20  # bytes of a request or an answer
 _REQUEST_SECONDS: Final = 10.0
+_RETRY: Final = 0.1  # seconds until another connection is accepted where that failed
 _SHORT: Final = 100  # bytes of a path that any system takes
 
 Answer = Mapping[str, object]
@@ -89,9 +91,11 @@ async def serve_control(
         with sock:
             task_status.started()
             async with trio.open_nursery() as nursery:
+                outage = Outage(
+                    log, "no command can be taken for now", "commands can be taken again"
+                )
                 while True:
-                    accepted, _ = await sock.accept()
-                    nursery.start_soon(_serve, trio.SocketStream(accepted), commands)
+                    nursery.start_soon(_serve, await _accept(sock, outage), commands)
     finally:
         with suppress(OSError):
             (folder / NAME).unlink()
@@ -110,6 +114,23 @@ def _bind(folder: Path) -> trio.socket.SocketType:
         sock.close()
         raise
     return trio.socket.from_stdlib_socket(sock)
+
+
+async def _accept(sock: trio.socket.SocketType, outage: Outage) -> trio.SocketStream:
+    """The next who connects.
+
+    Where accept(2) fails, mostly no file descriptor is left. There will be one again, and all who
+    are served otherwise have nothing to do with it.
+    """
+    while True:
+        try:
+            accepted, _ = await sock.accept()
+        except OSError as error:
+            outage.note(error.strerror or str(error))
+            await trio.sleep(_RETRY)
+        else:
+            outage.end()
+            return trio.SocketStream(accepted)
 
 
 async def _serve(stream: trio.SocketStream, commands: Commands) -> None:

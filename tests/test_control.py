@@ -1,6 +1,8 @@
 """The control socket: commands on the same machine reach the server of a data directory."""
 
+import errno
 import logging
+import os
 import socket
 import stat
 from collections.abc import AsyncIterator, Mapping
@@ -79,6 +81,32 @@ async def test_what_is_no_request_is_refused(tmp_path: Path, request_: bytes) ->
             await stream.send_all(request_)
             await stream.send_eof()
             assert (await stream.receive_some()).startswith(b'{"error": "no such command')
+
+
+async def test_where_no_file_can_be_opened_it_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with trio.socket.socket(socket.AF_UNIX) as any_:
+        kind = type(any_)
+    accept = kind.accept
+    failing = [errno.ECONNABORTED, errno.EMFILE, errno.EMFILE]
+
+    async def sometimes(self: trio.socket.SocketType) -> object:
+        if failing:
+            raise OSError(failing[-1], os.strerror(failing.pop()))
+        return await accept(self)
+
+    monkeypatch.setattr(kind, "accept", sometimes)
+    monkeypatch.setattr("mist.control._RETRY", 0.0)
+    with caplog.at_level(logging.INFO, "mist.control"):
+        async with control(tmp_path):
+            assert await asked(tmp_path, "greet") == {"hello": "world"}
+    told = [(record.levelname, getattr(record, "reason", "")) for record in caplog.records]
+    assert told == [
+        ("WARNING", "Too many open files"),
+        ("WARNING", "Software caused connection abort"),
+        ("INFO", ""),
+    ]
 
 
 async def test_where_there_can_be_no_socket_the_server_goes_on(
