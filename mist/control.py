@@ -166,12 +166,15 @@ async def _answer(line: bytes, commands: Commands) -> Answer:
     try:
         request = json.loads(line)
         command = commands[request["command"]]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return {"error": "no such command; is this mist of another version than the server?"}
     try:
         return await command()
     except MistError as error:
         return {"error": str(error)}
+    except Exception:  # costs this command, and not all that the server does
+        log.exception("a command failed")
+        return {"error": "a mistake of the server's; it is logged"}
 
 
 # those who ask

@@ -26,10 +26,17 @@ async def refuse() -> Mapping[str, object]:
     raise StartupError("not today")
 
 
+async def fail() -> Mapping[str, object]:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+COMMANDS = {"greet": greet, "refuse": refuse, "fail": fail}
+
+
 @asynccontextmanager
 async def control(folder: Path) -> AsyncIterator[None]:
     async with trio.open_nursery() as nursery:
-        await nursery.start(serve_control, folder, {"greet": greet, "refuse": refuse})
+        await nursery.start(serve_control, folder, COMMANDS)
         yield
         nursery.cancel_scope.cancel()
 
@@ -45,6 +52,16 @@ async def test_a_command_is_answered(tmp_path: Path) -> None:
             await asked(tmp_path, "refuse")
         with pytest.raises(ControlError, match="no such command"):
             await asked(tmp_path, "dance")
+
+
+async def test_a_mistake_of_a_command_is_its_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with control(tmp_path):
+        with pytest.raises(ControlError, match="a mistake of the server's; it is logged"):
+            await asked(tmp_path, "fail")
+        assert await asked(tmp_path, "greet") == {"hello": "world"}
+    assert [each.getMessage() for each in caplog.records] == ["a command failed"]
 
 
 async def test_only_its_owner_may_open_it_and_it_goes_with_the_server(tmp_path: Path) -> None:
@@ -73,7 +90,11 @@ async def test_a_directory_may_be_deeper_than_a_socket(tmp_path: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("request_", [b"", b"\n", b"[]\n", b"{}\n", b'{"command":[]}\n', b"\xff\n"])
+@pytest.mark.parametrize(
+    "request_",
+    [b"", b"\n", b"[]\n", b"{}\n", b'{"command":[]}\n', b"\xff\n", b"[" * 100_000 + b"\n"],
+    ids=["end", "nothing", "list", "no command", "other command", "no text", "deep"],
+)
 async def test_what_is_no_request_is_refused(tmp_path: Path, request_: bytes) -> None:
     async with control(tmp_path):
         stream = await trio.open_unix_socket(str(tmp_path / NAME))
