@@ -55,6 +55,7 @@ class _Known:
         until: when it is over, Unix seconds.
         renew: when it is asked for again, if it is in use.
         why: why it was a no.
+        is_asked_again: whether a task asks for it again.
     """
 
     answer: Answer
@@ -64,6 +65,7 @@ class _Known:
     until: float
     renew: float
     why: str = ""
+    is_asked_again: bool = False
 
 
 class LoginCallout:
@@ -154,7 +156,10 @@ class LoginCallout:
         known = self._known[key]
         if known.until <= self._clock():
             del self._known[key]  # what sessions have of it ends by itself
+        elif known.is_asked_again:
+            pass  # by a task, which each login would add another to
         elif known.record is not None and self._in_use(known.record):
+            known.is_asked_again = True
             nursery.start_soon(self._ask_again, key, known)
         else:
             self._due.set(key, known.until)
@@ -169,6 +174,7 @@ class LoginCallout:
             except Exception:  # a mistake of ours; the sessions end in time
                 log.exception("a session could not be given another record")
                 break
+        known.is_asked_again = False
         if self._known.get(key) is known:
             self._due.set(key, known.until)
 

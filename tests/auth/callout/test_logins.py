@@ -273,6 +273,19 @@ async def test_a_session_keeps_its_record_while_the_backend_is_down(
         assert it.sessions[0] is not None
 
 
+async def test_logins_have_a_backend_that_is_down_asked_no_more_often(
+    autojump_clock: MockClock,
+) -> None:
+    async with world(YES) as it:
+        it.sessions = [await it.login()]
+        it.backend.says = lambda question: 500
+        await trio.sleep(85)
+        for _ in range(50):
+            await it.login()
+            await trio.sleep(0.2)
+        assert len(it.backend.asked) < 40
+
+
 async def test_a_login_whose_answer_differs_changes_the_sessions_before_it(
     autojump_clock: MockClock,
 ) -> None:
