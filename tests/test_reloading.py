@@ -10,12 +10,15 @@ import trio
 import trio.testing
 import trustme
 
+from mist.auth.callout.logins import LoginCallout
+from mist.auth.callout.questions import Questions
 from mist.config import CONFIG_FILE, OPTIONS, Config, Option
 from mist.errors import ConfigError, StartupError
 from mist.reloading import RELOADED, Reloaded, Reloader, changes, settle, watch_certificate
 from mist.server import Server
 from mist.serving import serve
-from tests.auth.jwt.issuer import sign, write_jwks
+from tests.auth.callout.backend import Backend
+from tests.auth.jwt.issuer import claims, sign, write_jwks
 from tests.config.test_config import COMPANIONS, SAMPLES, load
 from tests.http.client import request
 from tests.servers import listeners, port_of, running
@@ -167,6 +170,52 @@ async def test_the_keys_of_issuers_are_fetched_again(tmp_path: Path) -> None:
         assert await reload(server) == Reloaded((), ())
         await until(lambda: authority.counts["jwks"].get("changed"))
         assert await answers() == [401, 200]
+
+
+async def test_tokens_of_other_issuers_may_grant_as_many_tags_then(tmp_path: Path) -> None:
+    keys = write_jwks(tmp_path / "jwks.json", "rsa")
+    settings = {
+        "listen": listeners("http"),
+        "history": "memory://",
+        "jwt_jwks": (str(keys),),
+        "jwt_issuer": ("https://id.example",),
+        "jwt_audience": ("mist",),
+        "max_tags_per_token": 2,
+    }
+    async with running(tmp_path, failed_auth_delay=0.0, **settings) as server:
+        callout = LoginCallout(
+            Questions(
+                "https://app.example/auth",
+                Backend(lambda question: {"tags": question["credential"].split(",")}),
+                None,
+                server.hub.now,
+            ),
+            server.hub.registry,
+            2,
+            server.hub.now,
+            in_use=lambda record: False,
+            replace=lambda old, new: None,
+        )
+        server.hub.credentials._callout = callout
+        tags = [f"room:{n}" for n in range(1, 5)]
+        tokens = {n: sign(claims(mist={"tags": tags[:n]})) for n in (2, 3, 4)}
+
+        async def answers(*counts: int) -> list[int]:
+            """Those to tokens with so many tags, from either issuer."""
+            found = []
+            for count in counts:
+                path = "/v1/poll?tags=room:1&timeout=0"
+                found.append(await status(server, path, authorization=f"Bearer {tokens[count]}"))
+                found.append(await status(server, path, **{"x-auth-token": ",".join(tags[:count])}))
+            return found
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(callout.run)
+            await trio.testing.wait_all_tasks_blocked()
+            assert await answers(2, 3) == [200, 200, 401, 503]
+            await reload(server, max_tags_per_token=3)
+            assert await answers(3, 4) == [200, 200, 401, 503]
+            nursery.cancel_scope.cancel()
 
 
 async def test_a_bad_setting_changes_nothing(

@@ -76,6 +76,9 @@ class Authority(Protocol):
     def renew(self) -> None:
         """Have what it goes by fetched again, soon."""
 
+    def limit_tags(self, max_tags: int) -> None:
+        """Change how many tags a credential may grant. Those in use that grant more stay good."""
+
     async def run(self) -> None:
         """Keep up, until cancelled."""
 
@@ -118,6 +121,12 @@ class Credentials:
         """Have keys fetched again, soon."""
         for each in self.authorities:
             each.renew()
+
+    def limit_tags(self, max_tags: int) -> None:
+        """Change how many tags a credential may grant, of whichever kind."""
+        self._registry.limit_tags(max_tags)
+        for each in self.authorities:
+            each.limit_tags(max_tags)
 
     async def prepare(self, text: str, login: Login) -> None:
         """Call it before the `find` for a login.

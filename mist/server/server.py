@@ -186,7 +186,7 @@ class Server:
             hub_limits(config), failed_auth_delay=hub.hub_limits.failed_auth_delay
         )
         hub.sessions.unauthenticated = config.max_unauthenticated
-        hub.registry.limit_tags(config.max_tags_per_token)
+        hub.credentials.limit_tags(config.max_tags_per_token)
         self._endpoints.configure(config)
 
     def drain(self) -> None:

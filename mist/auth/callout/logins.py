@@ -144,6 +144,10 @@ class LoginCallout:
     def renew(self) -> None:
         """See `Authority`; nothing is fetched ahead."""
 
+    def limit_tags(self, max_tags: int) -> None:
+        """See `Authority`."""
+        self._max_tags = max_tags
+
     async def run(self) -> None:
         """See `Authority.run`."""
         async with trio.open_nursery() as nursery:

@@ -115,6 +115,11 @@ class Verifier:
         """See `Authority`."""
         self.keys.renew()
 
+    def limit_tags(self, max_tags: int) -> None:
+        """See `Authority`."""
+        self._expected = attrs.evolve(self._expected, max_tags=max_tags)
+        self._rejected.clear()  # some for what they grant
+
     async def run(self) -> None:
         """See `KeySet.run`."""
         async with self._web:
