@@ -136,6 +136,25 @@ async def test_requests_about_tokens_may_have_as_many_tags_then(server: Server) 
     assert [await put(3), await put(4)] == [201, 400]
 
 
+async def test_a_token_may_have_as_many_polls_then(tmp_path: Path) -> None:
+    token = {"x-auth-token": "a-token-that-nobody-guesses"}
+    async with running(tmp_path, history="memory://", listen=listeners("http")) as server:
+
+        async def poll(seconds: int) -> int:
+            return await status(server, f"/v1/poll?tags=a&timeout={seconds}", **token)
+
+        body = {"tags": ["a"], "token": token["x-auth-token"]}
+        assert (await request(server, "PUT", "/v1/tokens", json=body)).status == 201
+        await reload(server, max_connections_per_address=1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poll, 30)
+            await until(lambda: server._endpoints.streams._by_token)
+            assert await poll(0) == 429
+            await reload(server, max_connections_per_address=2)
+            assert await poll(0) == 200
+            nursery.cancel_scope.cancel()
+
+
 async def test_another_retention_holds_but_for_what_an_archive_is_sealed_by(tmp_path: Path) -> None:
     async with running(tmp_path, history="memory://", listen=listeners("tcp")) as server:
         assert await reload(server, keep_bytes=1 << 20) == Reloaded(("keep_bytes",), ())

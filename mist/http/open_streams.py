@@ -57,6 +57,10 @@ class Streams:
         self._by_token: Counter[str] = Counter()
         self._open: dict[Session, _Progress] = {}
 
+    def configure(self, most_of_token: int) -> None:
+        """Change how many a token may have. Those that are open stay, also beyond that."""
+        self._most_of_token = most_of_token
+
     @contextmanager
     def counted(self, record: Record | None) -> Iterator[None]:
         """Count a stream or poll of a token for as long as the block runs.

@@ -74,6 +74,7 @@ class Endpoints:
         self.limiter.configure(
             config.max_connections, config.max_connections_per_address, config.trusted_proxies
         )
+        self.streams.configure(config.max_connections_per_address)
         for origins in self._origins:
             origins.configure(config.origins, config.names)
         for proxies in self._proxies:
