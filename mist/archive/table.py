@@ -199,7 +199,7 @@ class Table:
     def _read(self, path: Path, data: bytes) -> Manifest:
         try:
             manifest = _decode(data)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ArchiveDamaged(f"archive {path}: {error}") from error
         if manifest.version != VERSION:
             raise ArchiveDamaged(f"archive {path}: version {manifest.version}; this is {VERSION}")

@@ -135,7 +135,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise BackupError(f"{folder}: no backup is there; `mist backup` makes one") from None
     except OSError as error:
         raise BackupError(f"{path}: {error.strerror}") from error
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BackupError(f"{path}: {error}") from None
     if found.format != FORMAT:
         raise BackupError(f"{path}: format {found.format}, but this mist knows {FORMAT}")

@@ -71,7 +71,7 @@ def exports(archive: Archive) -> list[Export]:
     for path in sorted((archive.folder / FOLDER).glob("[0-9]*.json")):
         try:
             export = msgspec.json.decode(path.read_bytes(), type=Export)
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ArchiveDamaged(f"archive {path}: {error}") from error
         found[export.path] = export
     return list(found.values())

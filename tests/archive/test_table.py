@@ -75,14 +75,15 @@ def test_old_generations_go(archive: Archive) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{", "truncated"),
-        ('{"table": "messages", "version": 2}', "version 2; this is 1"),
-        ('{"table": "deliveries"}', "the table 'deliveries', not 'messages'"),
-        ('{"table": "messages", "surprise": 1}', "surprise"),
+        (b"{", "truncated"),
+        (b'{"table": "messages", "version": 2}', "version 2; this is 1"),
+        (b'{"table": "deliveries"}', "the table 'deliveries', not 'messages'"),
+        (b'{"table": "messages", "surprise": 1}', "surprise"),
+        (b'{"table": "mess\xfages"}', "can't decode byte 0xfa"),
     ],
 )
-def test_a_manifest_that_is_not_ours_is_one_line(archive: Archive, text: str, says: str) -> None:
-    (archive.folder / "_manifest" / f"{5:020}.json").write_text(text)
+def test_a_manifest_that_is_not_ours_is_one_line(archive: Archive, text: bytes, says: str) -> None:
+    (archive.folder / "_manifest" / f"{5:020}.json").write_bytes(text)
     with pytest.raises(ArchiveDamaged, match=says) as caught:
         archive.messages.current()
     assert "\n" not in str(caught.value)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from mist.backup.manifest import MANIFEST, BackupError, read_manifest
 from mist.client import sync
 from tests.engine.redis_server import RedisServer
 from tests.processes import dial, joined, mist, serving, token_key
@@ -118,6 +119,14 @@ def test_a_first_backup_that_was_killed_is_made_again(tmp_path: Path) -> None:
     assert not list(folder.glob("*.new*"))
     log = f"sqlite:///{folder}/history.db"
     assert '"x"' in mist("history", "show", "--history", log).stdout
+
+
+@pytest.mark.parametrize("text", [b"{", b'{"mist": "\xfa"}'])
+def test_a_damaged_manifest_is_one_line(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / MANIFEST).write_bytes(text)
+    with pytest.raises(BackupError, match=MANIFEST) as caught:
+        read_manifest(tmp_path)
+    assert "\n" not in str(caught.value)
 
 
 def test_nothing_that_is_there_is_overwritten(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from mist.archive import Archive, Segment, Table
+from mist.archive import Archive, ArchiveDamaged, Segment, Table
 from mist.pipeline.errors import SegmentUnreadable, explain
+from mist.pipeline.exports import FOLDER, exports
 from mist.pipeline.unreadable import check_segments
 from tests.pipeline.archives import Told, add_accounts, make_archive
 from tests.pipeline.test_commands import Mist, mist
@@ -15,6 +16,15 @@ from tests.pipeline.test_commands import Mist, mist
 __all__ = ["mist"]
 
 DAY = "2026-11-21"
+
+
+@pytest.mark.parametrize("text", [b"{", b'{"path": "\xfa"}'])
+def test_a_damaged_record_of_an_export_is_named(tmp_path: Path, text: bytes) -> None:
+    record = tmp_path / FOLDER / "1.json"
+    record.parent.mkdir()
+    record.write_bytes(text)
+    with pytest.raises(ArchiveDamaged, match=str(record)):
+        exports(Archive(tmp_path))
 
 
 def remove(path: Path) -> None:
