@@ -118,10 +118,15 @@ class Feed:
         """Find out where the channels stand.
 
         Raises:
-            HistoryUnavailable: it can't be read.
+            HistoryUnavailable: it can't be read; or a place is beyond it, and it is not known what
+                other nodes have.
         """
         start = self._sequencer.newest  # ahead of the positions: what comes between is in both
         positions = await self._history.channels(list(self._asked))
+        if any(place > positions[channel].last for channel, place in self._asked.items()):
+            # Another node may have told that, which is not as far behind as this one.
+            start = await self._sequencer.latest()
+            positions = await self._history.channels(list(self._asked))
         if site := self._site:
             positions = await self._window.sites.of(site, positions)
         self._live.place = start

@@ -11,6 +11,7 @@ import trio
 import trio.testing
 
 from mist.auth.opening import open_registry
+from mist.bus.inside import Bus
 from mist.engine.checkpointing import Checkpointer
 from mist.engine.contract import EngineUnavailable
 from mist.engine.entries import ForgottenKeys, StagedBatch, encode
@@ -139,6 +140,45 @@ async def test_messages_of_channels_have_the_same_numbers(start: Start) -> None:
         positions = await server.node.history.channels(["/c"])
         assert positions["/c"].last == 21
         assert not await server.node.history.verify()
+
+
+async def test_a_reader_of_a_channel_goes_on_where_it_was_at_a_node_that_is_behind(
+    start: Start,
+) -> None:
+    one, two = await start(), await start()
+    await two.hub.store(frozenset({"/c"}), b"1")
+    await same(one, two)
+    two.engine.held = trio.Event()  # while it isn't set, this node hears nothing
+    for data in (b"2", b"3"):
+        await one.hub.store(frozenset({"/c"}), data)
+    found: list[tuple[int, object]] = []
+
+    async def read() -> None:
+        async with Bus(two.hub).subscribe("/c", last_id=3) as messages:
+            async for message in messages:
+                found.append((message.message_id, message.data))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        two.engine.held.set()
+        await same(one, two)
+        await one.hub.store(frozenset({"/c"}), b"4")
+        await until(lambda: bool(found))
+        nursery.cancel_scope.cancel()
+    assert found == [(4, "4")]
+
+
+async def test_a_reader_of_a_channel_is_refused_where_it_is_not_known_what_there_is(
+    start: Start,
+) -> None:
+    one, two = await start(), await start()
+    await one.hub.store(frozenset({"/c"}), b"1")
+    await same(one, two)
+    two.engine.down = True
+    assert await Bus(two.hub).backlog("/c", 0)
+    with pytest.raises(HistoryUnavailable):
+        await Bus(two.hub).backlog("/c", 2)
 
 
 # a log that does not go on where the mirror ends
