@@ -92,11 +92,15 @@ class Appender:
         """Whether anything is on its way."""
         return bool(self._sent)
 
-    async def append(self, sent: Sent, body: bytes, count: int) -> None:
+    async def append(self, sent: Sent, body: bytes, count: int) -> bool:
         """Have a record appended. What is `sent` with it is taken when it is back, or refused.
 
         Args:
             body, count: see `mist.engine.contract.Engine.append`.
+
+        Returns:
+            Whether there is time for what waits behind it. Not where it was refused after all of
+            the time: what has come meanwhile has waited for most of it, too.
         """
         try:
             await self._turn.acquire()
@@ -106,6 +110,7 @@ class Appender:
         self._serial += 1
         serial = self._serial
         self._sent[serial] = sent
+        is_first = self._unanswered_since is None
         began = 0.0 if self._meters is None else self._meters.append.begin()
         try:
             await self._insist(serial, body, count)
@@ -115,6 +120,7 @@ class Appender:
                 self._refuse_upto(serial)
             if isinstance(error, NotEntered):
                 await self._enter_again()
+            return not (is_first and isinstance(error, EngineUnavailable))
         except BaseException:  # cancelled: what has publishers is refused with all else
             if not sent.pieces and sent.bulk is None:
                 self._sent.pop(serial, None)  # if it was appended, it is as if by others
@@ -125,25 +131,30 @@ class Appender:
             self._worked()
             if self._meters is not None:
                 self._meters.append.end(began)
+            return True
         finally:
             self._turn.release()
 
     async def _insist(self, serial: int, body: bytes, count: int) -> None:
         """Append a record, again and again where the engine doesn't answer, for a bounded time."""
         delay = _FIRST_DELAY
+        give_up = math.inf  # the first attempt may take as long as the engine lets it
+        error = EngineUnavailable()
         while True:
             asked = trio.current_time()
             try:
-                await self._engine.append(self._name, serial, body, count, self.epoch)
-            except EngineUnavailable:
-                if self._unanswered_since is None:
-                    self._unanswered_since = asked
-                if serial not in self._sent:
+                with trio.move_on_at(give_up):
+                    await self._engine.append(self._name, serial, body, count, self.epoch)
                     return
-                if trio.current_time() + delay > self._unanswered_since + self.timeout:
-                    raise
-            else:
+            except EngineUnavailable as problem:
+                error = problem
+            if self._unanswered_since is None:
+                self._unanswered_since = asked
+            if serial not in self._sent:
                 return
+            give_up = self._unanswered_since + self.timeout
+            if trio.current_time() + delay > give_up:
+                raise error
             await trio.sleep(delay)
             delay = min(2 * delay, _LAST_DELAY)
             if serial not in self._sent:

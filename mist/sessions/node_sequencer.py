@@ -196,11 +196,21 @@ class NodeSequencer(Sequencer):
         began = 0.0 if meters is None else meters.commit.begin()
         count = sum([piece.count for piece in pieces])
         with self._committing(group, count) as span:
-            await self._appender.append(Sent(shares), body, count)
+            in_time = await self._appender.append(Sent(shares), body, count)
             if span is not None and self.failing:
                 span.failed(HistoryUnavailable.__name__)
+        if not in_time:
+            self._refuse(self._take_waiting(), HistoryUnavailable(REFUSED))
         if meters is not None and not self.failing:
             meters.commit.end(began)
+
+    def _take_waiting(self) -> list[Submission]:
+        """What waits behind a group, up to a writer's batch."""
+        waiting: list[Submission] = []
+        while self._waiting and not isinstance(following := self._waiting[0], BulkSubmission):
+            waiting.append(following)
+            self._waiting.popleft()
+        return waiting
 
     async def _not_sent(self, group: list[Submission], error: Exception) -> None:
         """Settle a group that can't be made a record, behind what was sent before it."""

@@ -271,6 +271,44 @@ async def test_the_wait_for_an_engine_that_is_frozen_counts_from_when_it_was_ask
     assert one.engine.appends == 1
 
 
+async def test_what_waits_behind_a_group_is_refused_with_it_once_the_time_is_over(
+    start: Start,
+) -> None:
+    one = await start(timeout=0.1)
+    session = join(one.hub)
+    one.engine.stalls = 0.1
+    await session.receive(b"store a 1\n")
+    await until(lambda: one.engine.appends == 1)
+    await session.receive(b"store a 2\nstore a 3\nping\n")
+    assert take(session) == b"error History is unavailable\n" * 3 + b"pong\n"
+    assert one.engine.appends == 1
+    # From now on each has one attempt.
+    await session.receive(b"store a 4\nping\n")
+    assert one.engine.appends == 2
+    one.engine.stalls = 0.0
+    assert await one.hub.store(A, b"5") == 1
+
+
+async def test_an_attempt_is_given_up_once_the_time_is_over(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await start(timeout=0.1)
+    attempts = []
+
+    async def append(*arguments: object) -> None:
+        attempts.append(arguments)
+        if len(attempts) > 1:
+            await trio.sleep_forever()
+        raise EngineUnavailable
+
+    with monkeypatch.context() as patched, trio.fail_after(10):
+        patched.setattr(one.engine, "append", append)
+        with pytest.raises(HistoryUnavailable):
+            await one.hub.store(A, b"1")
+    assert len(attempts) == 2
+    assert await one.hub.store(A, b"2") == 1
+
+
 async def test_a_node_that_was_forgotten_goes_by_the_name_under_which_it_is_known_again(
     start: Start,
 ) -> None:
