@@ -351,12 +351,14 @@ class SideTables:
             try:
                 if failed is None:
                     self._write_segment(table, day, part)
-                    if sweep:
-                        table.sweep()
                     continue
             except ArchiveError as error:
                 failed = error
             left += part
+        if sweep:
+            for name in {name for name, _ in parts}:
+                with suppress(ArchiveError):  # no row waits for it; the next sweep deletes more
+                    self._archive.table(name).sweep()
         if failed is None and self._others is None:
             try:
                 self._note_complete(minute)

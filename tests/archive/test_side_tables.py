@@ -13,7 +13,7 @@ from mist.archive.manifest import ArchiveError
 from mist.archive.schema import DELIVERIES, SUBSCRIPTIONS, TABLES, TOKENS
 from mist.archive.segments import read_segment
 from mist.archive.side_tables import SideTables, SideTablesPolicy
-from mist.archive.table import Archive
+from mist.archive.table import Archive, Table
 from mist.auth.local import LocalRegistry
 from mist.auth.memory import MemoryStore
 from mist.broker.broker import Broker
@@ -209,6 +209,23 @@ async def test_what_can_not_be_written_is_written_later_and_once(
     told = [record.message for record in caplog.records]
     assert told == ["accounts can't be written", "accounts can be written again"]
     assert bench.rows("deliveries") == [(0, "t1", "a", 1, 0, 1)] * 3
+    assert bench.rows("subscriptions") == [(0, "t1", "a", 1, 0)]
+    assert bench.side_tables.waiting == 0
+
+
+async def test_rows_are_written_once_where_old_files_can_not_be_deleted(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sweep(table: Table) -> None:
+        raise ArchiveError("too many open files")
+
+    monkeypatch.setattr(Table, "sweep", sweep)
+    bench = Bench(tmp_path)
+    bench.outbox("t1", "a")
+    bench.publish("a", b"x")
+    await bench.side_tables.seal_now()
+    await bench.side_tables.aclose()
+    assert bench.rows("deliveries") == [(0, "t1", "a", 1, 0, 1)]
     assert bench.rows("subscriptions") == [(0, "t1", "a", 1, 0)]
     assert bench.side_tables.waiting == 0
 
