@@ -43,6 +43,7 @@ __all__ = ["ErasedExport", "delete_uncommitted", "erase_export"]
 
 TIMEOUT: Final = 60.0  # seconds for tasks to end and their files to be deleted
 POLL: Final = 0.2  # seconds
+RANDOM: Final = "[0-9a-f]" * 8  # at the end of the name of a half-made export, and nothing else
 
 
 @attrs.frozen
@@ -68,7 +69,7 @@ def erase_export(
 ) -> ErasedExport:
     """Erase from an export. Its errors are in the result, not raised: other exports follow."""
     folder = Path(export.path)
-    for half_made in folder.parent.glob(f".{glob.escape(folder.name)}.[0-9a-f]*"):
+    for half_made in folder.parent.glob(f".{glob.escape(folder.name)}.{RANDOM}"):
         shutil.rmtree(half_made, ignore_errors=True)  # the export that writes it can be repeated
     if not folder.exists():
         return ErasedExport(export.path, export.format, "gone")
