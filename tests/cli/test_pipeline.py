@@ -16,6 +16,8 @@ from click.testing import CliRunner, Result
 
 from mist.cli import main
 from mist.cli.pipeline import pipeline as pipeline_group
+from mist.cli.pipeline.runner import output_folder
+from mist.pipeline.errors import BadInput
 from mist.pipeline.source.address import Address
 from mist.pipeline.source.client import Client
 from mist.pipeline.source.errors import ServerRefused
@@ -121,6 +123,19 @@ def test_what_is_wrong_is_told_before_spark_is_started(
     done = invoke("report", "volume", *arguments, JAVA_HOME="/nowhere")
     assert done.exit_code == 2
     assert says in done.stderr.splitlines()[-1]
+
+
+def test_what_was_put_at_out_while_a_job_ran_stays(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with (
+        pytest.raises(BadInput, match="is there already; --overwrite replaces it"),
+        output_folder(out, overwrite=False) as making,
+    ):
+        assert making is not None
+        making.mkdir()
+        out.mkdir()
+        (out / "of another job").touch()
+    assert [path.name for path in tmp_path.rglob("*")] == ["out", "of another job"]
 
 
 def test_a_bad_line_among_subscriptions_is_named(data: Path, here: pytest.MonkeyPatch) -> None:

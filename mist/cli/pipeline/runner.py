@@ -239,7 +239,7 @@ def output_folder(out: Path | None, *, overwrite: bool) -> Iterator[Path | None]
     making = beside(out)
     try:
         yield making
-        put_in_place(making, out)
+        put_in_place(making, out, overwrite=overwrite)
     finally:
         shutil.rmtree(making, ignore_errors=True)
 

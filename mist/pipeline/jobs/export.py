@@ -112,7 +112,7 @@ def run(
             raise BadInput("no message is selected; nothing was written")
         if format == "delta":
             begin_log(making)
-        put_in_place(making, out)
+        put_in_place(making, out, overwrite=overwrite)
     finally:
         shutil.rmtree(making, ignore_errors=True)
     files = [
@@ -174,8 +174,13 @@ def beside(out: Path) -> Path:
     return out.with_name(f".{out.name}.{secrets.token_hex(4)}")
 
 
-def put_in_place(made: Path, out: Path) -> None:
-    """Move a new folder to its place. An existing one is deleted after the move."""
+def put_in_place(made: Path, out: Path, *, overwrite: bool) -> None:
+    """Move a new folder to its place. An existing one is deleted after the move.
+
+    Raises:
+        BadInput: see `check_target`; something was put there since the job began.
+    """
+    check_target(out, overwrite=overwrite)
     if not out.exists():
         made.rename(out)
         return
