@@ -111,6 +111,7 @@ def test_wrong_input_is_one_clear_line(
         (["--out", "mist-data/archive", "--overwrite"], "is an archive, which"),
         (["--out", "mist-data", "--overwrite"], "has an archive in it, which"),
         (["--out", ".", "--overwrite"], "has an archive in it, which"),
+        (["--out", "empty", "--html", "empty/page.html"], "is in --out empty, which is made anew"),
     ],
 )
 def test_what_is_wrong_is_told_before_spark_is_started(
@@ -118,6 +119,7 @@ def test_what_is_wrong_is_told_before_spark_is_started(
 ) -> None:
     (data / "full").mkdir()
     (data / "full" / "something").touch()
+    (data / "empty").mkdir()
     (data / "file").touch()
     # With a Java that can't run: the command that needs it says so.
     done = invoke("report", "volume", *arguments, JAVA_HOME="/nowhere")

@@ -70,7 +70,7 @@ def _run_report(
     def work(run: Run) -> None:
         # Wrong input is reported before Spark is started.
         source.origin.check_server()
-        check_file("--html", html)
+        check_file("--html", html, out)
         with output_folder(out, overwrite=overwrite) as folder, run.spark() as spark:
             result = job(spark, source.messages(spark), folder, run.progress)
             if result.summary.get("messages") == 0:
@@ -261,7 +261,7 @@ def _account(
             opened = Archive.open(archive)
             when = time_range(start, end)
             moment = accounted_up_to(opened)  # before it is read: more may be written meanwhile
-            check_file("--html", html)
+            check_file("--html", html, out)
             accounted = "nothing yet" if moment is None else moment.isoformat(timespec="minutes")
             with output_folder(out, overwrite=overwrite) as folder, run.spark() as spark:
                 result = job.run(spark, opened, when=when, progress=run.progress)

@@ -244,19 +244,22 @@ def output_folder(out: Path | None, *, overwrite: bool) -> Iterator[Path | None]
         shutil.rmtree(making, ignore_errors=True)
 
 
-def check_file(flag: str, path: Path | None) -> None:
+def check_file(flag: str, path: Path | None, out: Path | None = None) -> None:
     """Check that a file can be written, before the job begins.
 
     Args:
         path: None where the option isn't given.
+        out: the folder that the job makes anew, if any.
 
     Raises:
-        BadInput: its directory doesn't exist, or may not be written to.
+        BadInput: its directory doesn't exist, or may not be written to; or it is in `out`.
     """
     from mist.pipeline.errors import BadInput
 
     if path is None:
         return
+    if out is not None and path.resolve().is_relative_to(out.resolve()):
+        raise BadInput(f"{flag} {path}: is in --out {out}, which is made anew; give another place")
     if not path.parent.is_dir():
         raise BadInput(f"{flag} {path}: there is no directory {path.parent}")
     if not os.access(path.parent, os.W_OK):
