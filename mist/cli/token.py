@@ -15,6 +15,7 @@ from mist.cli.common import USAGE, Server, client_command, fail
 from mist.cli.expiry import Expiry
 from mist.cli.options import json_option, print_json
 from mist.cli.paths import LocalPath
+from mist.cli.standard_input import read_line
 from mist.cli.token_output import HEADINGS, row, rows
 from mist.errors import RemoteError, TokenNotFound
 from mist.message import format_tags
@@ -50,7 +51,7 @@ _WHICH = "ID|TOKEN"
 
 
 def _read(text: str) -> str:
-    return sys.stdin.readline().removesuffix("\n") if text == "-" else text
+    return read_line() if text == "-" else text
 
 
 _expires = click.option(

@@ -225,6 +225,29 @@ def test_a_full_disk_is_one_line(process: Process, command: str) -> None:
     assert (done.returncode, done.stderr) == (1, "mist: can't write: No space left on device\n")
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("<&-", "Error: -: standard input is closed"),
+        ("< latin-1", "mist token revoke: Invalid token: a token is 1 to 255 bytes of UTF-8"),
+    ],
+)
+def test_a_token_that_standard_input_does_not_have_is_told_of(
+    process: Process, tmp_path: Path, given: str, words: str
+) -> None:
+    (tmp_path / "latin-1").write_bytes(b"k\xf6nig\n")
+    done = subprocess.run(
+        ["sh", "-c", f"exec {sys.executable} -m mist token revoke - {given}"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment(MIST_HOST=process.urls[0], PYTHONIOENCODING="utf-8:strict"),
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1].startswith(words)
+
+
 def test_a_revoked_subscriber_ends_with_a_word(process: Process) -> None:
     token = run(process, "token", "new", "revoked").stdout.strip()
     variables = {"MIST_HOST": process.urls[1], "MIST_TOKEN": token}

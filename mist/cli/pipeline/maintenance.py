@@ -17,6 +17,7 @@ from mist.cli.options import json_option, secret_option
 from mist.cli.paths import LocalPath
 from mist.cli.pipeline.options import Spark, archive_option, live_option, spark_options
 from mist.cli.pipeline.runner import Run, check_file, run_job, write_file
+from mist.cli.standard_input import read_line
 
 if TYPE_CHECKING:
     from mist.pipeline.jobs.erase import Result
@@ -181,7 +182,7 @@ def _id_of(token: str | None, archive: Path) -> str | None:
     if token is None:
         return None
     if token == "-":
-        token = sys.stdin.readline().removesuffix("\n")
+        token = read_line()
     if TOKEN_ID.fullmatch(token):
         return token
     import trio
