@@ -1,6 +1,6 @@
 """`mist connections`: who is connected, one connection, and the end of its session."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -112,7 +112,7 @@ def _pages(
             server,
             secret,
             "GET",
-            f"/v1/connections?{urlencode({**query, 'limit': str(min(left, _PAGE))})}",
+            f"/v1/connections?{_query({**query, 'limit': str(min(left, _PAGE))})}",
         )
         yield page
         left -= len(page["connections"])
@@ -164,7 +164,13 @@ def _ask(server: str, secret: str | None, method: str, path: str) -> Any:
 
 def _path(name: str, node: str | None, **more: object) -> str:
     query = {**({} if node is None else {"node": node}), **more}
-    return f"/v1/connections/{quote(name, safe='')}" + (f"?{urlencode(query)}" if query else "")
+    # As the bytes that were given, UTF-8 or not: the server says that nothing has that name.
+    path = f"/v1/connections/{quote(name, safe='', errors='surrogateescape')}"
+    return path + (f"?{_query(query)}" if query else "")
+
+
+def _query(parameters: Mapping[str, object]) -> str:
+    return urlencode(parameters, errors="surrogateescape")
 
 
 def _row(each: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ import http.client
 import json
 import ssl
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import attrs
 
@@ -18,6 +18,7 @@ _TIMEOUT: Final = 10.0  # seconds without a byte
 _GOOD: Final = (200, 201, 202)
 _NO_BODY: Final = 204
 _MAX_BODY: Final = 16 << 20  # bytes
+_IN_PATHS: Final = "/%:@!$&'()*+,;=~"  # not quoted, beside letters, digits, `_`, `.` and `-`
 
 
 class HttpError(Exception):
@@ -64,6 +65,9 @@ class Site:
         try:
             parts = urlsplit(url if "://" in url else f"http://{url}")
             host, port = parts.hostname, parts.port
+            prefix = quote(parts.path.rstrip("/"), safe=_IN_PATHS)
+            # As it is looked up and named in a header.
+            (host or "").encode("idna")
         except ValueError:
             raise _not_one() from None
         if not host or parts.scheme not in ("http", "https"):
@@ -72,7 +76,6 @@ class Site:
             raise HttpError("--server: host, port and path only", USAGE)
         name = f"[{host}]" if ":" in host else host
         name = f"{name}:{port}" if port else name
-        prefix = parts.path.rstrip("/")
         return cls(host, port, parts.scheme == "https", prefix, name, secret, token)
 
     def get(self, path: str) -> Any:
@@ -97,14 +100,14 @@ class Site:
 
     def _request(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         headers: dict[str, str | bytes] = {}
-        if self.secret is not None:
-            headers["Authorization"] = b"Bearer " + self.secret.encode()
-        elif self.token is not None:
-            headers["X-Auth-Token"] = self.token.encode()
         if body is not None:
             headers["Content-Type"] = "application/json"
         connection = self._connection()
         try:
+            if self.secret is not None:
+                headers["Authorization"] = b"Bearer " + self.secret.encode()
+            elif self.token is not None:
+                headers["X-Auth-Token"] = self.token.encode()
             connection.request(method, self.prefix + path, body, headers=headers)
             response = connection.getresponse()
             return response.status, response.read(_MAX_BODY)

@@ -82,6 +82,12 @@ def test_connections_are_listed_shown_and_ended(process: Process) -> None:
         (["list", "--server", "tcp://127.0.0.1:1"], 2, "not an HTTP listener"),
         (["list", "--server", "http://127.0.0.1:1"], 3, "can't reach"),
         (["list", "--secret", "wrong"], 1, "that is not the secret"),
+        (["list", "--secret", "\udcff"], 2, "the secret holds what no header can carry"),
+        (["list", "--server", "http://\udcff/"], 2, "not an HTTP listener"),
+        (["list", "--server", "http://127.0.0.1/\udcff"], 2, "not an HTTP listener"),
+        (["list", "--search", "\udcff"], 1, "the query can't be understood"),
+        (["show", "\udcff"], 1, "no such connection"),
+        (["end", "tcp-1", "--node", "\udcff"], 1, "the query can't be understood"),
     ],
 )
 def test_what_cannot_be_done_is_told(
@@ -90,3 +96,4 @@ def test_what_cannot_be_done_is_told(
     done = run(process, *arguments)
     assert (done.returncode, done.stdout.count("\n") <= 1) == (code, True)
     assert words in done.stderr
+    assert "Traceback" not in done.stderr

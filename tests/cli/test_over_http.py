@@ -90,6 +90,14 @@ def test_a_server_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.Mon
             Site.of(f"http://{name}").get("/v1/stats")
 
 
+@pytest.mark.parametrize(
+    ("url", "prefix"),
+    [("http://h/a b/größe/", "/a%20b/gr%C3%B6%C3%9Fe"), ("http://h/a%20b/~c", "/a%20b/~c")],
+)
+def test_what_stands_before_paths_is_sent_as_in_a_browser(url: str, prefix: str) -> None:
+    assert Site.of(url).prefix == prefix
+
+
 def test_a_subscription_is_a_websocket_there(process: Process) -> None:
     made = mist("token", "new", "ws", MIST_SERVER=process.urls[0], **SECRET)
     token = made.stdout.split()[0]
