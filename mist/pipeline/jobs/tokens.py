@@ -106,7 +106,7 @@ def run(
     when = when or Range()
     rows = read_side_table(spark, archive, "tokens", Range(until=when.until))
     newest = rows.groupBy("token").agg(sf.max_by("tags", "minute").alias("tags")).collect()
-    grants = {row["token"]: row["tags"] for row in newest}
+    grants = {row["token"]: row["tags"] for row in newest if row["tags"]}  # without: it was removed
     held = (
         read_side_table(spark, archive, "subscriptions", when)
         .filter("token != ''")

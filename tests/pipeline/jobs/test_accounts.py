@@ -135,6 +135,22 @@ def test_an_audit_takes_the_newest_grants_and_the_subscriptions_of_its_time(
     }
 
 
+def test_an_audit_leaves_out_tokens_that_were_removed(spark: Any, archive: Archive) -> None:
+    rows = [
+        {"minute": 0, "token": "gone", "tags": ["a"]},
+        {"minute": 0, "token": "there", "tags": ["a"]},
+        {"minute": 3, "token": "gone", "tags": []},
+    ]
+    add_accounts(archive, "tokens", rows)
+    held = [
+        {"minute": 1, "token": token, "subscription": "a", "opened": 1, "closed": 1}
+        for token in ("gone", "there")
+    ]
+    add_accounts(archive, "subscriptions", held)
+    result = tokens.run(spark, archive)
+    assert (result.tokens, result.unused, result.edges) == (1, [], [])
+
+
 def test_addresses_are_judged_as_they_are_asked_for() -> None:
     grants = {"t": ["/r", "=/s", ".a.>", "/never"], "u": ["/r/*"]}
     asked = ["/r/1", "=/r", ".a.*", "=/s", "/s,/r", ".>"]
