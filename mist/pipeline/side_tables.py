@@ -51,13 +51,20 @@ def accounted_up_to(archive: Archive) -> datetime | None:
 
 
 def read_side_table(
-    spark: "SparkSession", archive: Archive, name: str, when: Range | None = None
+    spark: "SparkSession",
+    archive: Archive,
+    name: str,
+    when: Range | None = None,
+    *,
+    ordered: bool = False,
 ) -> "DataFrame":
     """A snapshot of a side table, read through its manifest.
 
     Args:
         name: `deliveries`, `subscriptions` or `tokens`.
         when: selects minutes by their start; None selects all.
+        ordered: add a column `written`, by which the rows have the order in which they were
+            written: a minute has several rows where it was sealed before it ended.
 
     Returns:
         Empty if the archive has no such table, because an older version wrote it.
@@ -77,10 +84,19 @@ def read_side_table(
         and (when.until is None or segment.oldest < when.until)
     ]
     if not segments:
-        return spark.createDataFrame([], COLUMNS[name])
+        written = ", written struct<segment: bigint, row: bigint>" if ordered else ""
+        return spark.createDataFrame([], COLUMNS[name] + written)
     check_segments(table, segments)
     paths = [str(table.path(segment).absolute()) for segment in segments]
     frame = spark.read.schema(COLUMNS[name]).parquet(*paths)
+    if ordered:
+        # The manifest has segments by their minutes, and of the same minutes as they were listed.
+        places = [(segment.file.rpartition("/")[2], n) for n, segment in enumerate(segments)]
+        placed = sf.broadcast(spark.createDataFrame(places, "file string, segment bigint"))
+        row = sf.col("_metadata.row_index").alias("row")
+        frame = frame.select("*", sf.col("_metadata.file_name").alias("file"), row)
+        frame = frame.join(placed, "file").withColumn("written", sf.struct("segment", "row"))
+        frame = frame.drop("file", "segment", "row")
     if when.since is not None:
         frame = frame.filter(sf.col("minute") >= sf.timestamp_micros(sf.lit(when.since)))
     if when.until is not None:

@@ -1,5 +1,6 @@
 """Archives as a server makes them, of messages that a test names."""
 
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -78,9 +79,9 @@ def _seal(archive: Archive, name: str, rows: Sequence[Mapping[str, Any]]) -> Non
         first, last = rows[0]["id"], rows[-1]["id"]
     else:
         first, last = (rows[n]["minute"] // MINUTE for n in (0, -1))
-    written = write_segment(
-        table, pa.RecordBatch.from_pylist(list(rows), schema), schema, first, last
-    )
+    part = "" if name == "messages" else f"-{secrets.token_hex(4)}"  # as the server has it
+    batch = pa.RecordBatch.from_pylist(list(rows), schema)
+    written = write_segment(table, batch, schema, first, last, part=part)
 
     def enter(manifest: Manifest) -> Manifest:
         # Of the side tables, an older server told no more than it had an account of.

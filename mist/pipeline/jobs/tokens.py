@@ -104,8 +104,9 @@ def run(
 
     progress("comparing grants with subscriptions")
     when = when or Range()
-    rows = read_side_table(spark, archive, "tokens", Range(until=when.until))
-    newest = rows.groupBy("token").agg(sf.max_by("tags", "minute").alias("tags")).collect()
+    rows = read_side_table(spark, archive, "tokens", Range(until=when.until), ordered=True)
+    last = sf.max_by("tags", sf.struct("minute", "written"))
+    newest = rows.groupBy("token").agg(last.alias("tags")).collect()
     grants = {row["token"]: row["tags"] for row in newest if row["tags"]}  # without: it was removed
     held = (
         read_side_table(spark, archive, "subscriptions", when)

@@ -151,6 +151,16 @@ def test_an_audit_leaves_out_tokens_that_were_removed(spark: Any, archive: Archi
     assert (result.tokens, result.unused, result.edges) == (1, [], [])
 
 
+def test_an_audit_takes_the_last_grants_of_a_minute_that_was_sealed_several_times(
+    spark: Any, archive: Archive
+) -> None:
+    for n in range(12):
+        row = {"minute": 7, "token": "t", "tags": [f"a{n}"]}
+        add_accounts(archive, "tokens", [row, {**row, "tags": [f"b{n}"]}])
+    result = tokens.run(spark, archive)
+    assert [each.grant for each in result.unused] == ["b11"]
+
+
 def test_addresses_are_judged_as_they_are_asked_for() -> None:
     grants = {"t": ["/r", "=/s", ".a.>", "/never"], "u": ["/r/*"]}
     asked = ["/r/1", "=/r", ".a.*", "=/s", "/s,/r", ".>"]
