@@ -97,9 +97,15 @@ class LazyGroup(click.Group):
             fail(f"can't write: {error.strerror}", REFUSED)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; a Ctrl-C that it doesn't handle ends it without a traceback."""
+        """Run the command; a Ctrl-C that it doesn't handle ends it without a traceback.
+
+        And a reader of its output that has enough (`| head`) is no failure.
+        """
         try:
             return super().invoke(ctx)
+        except BrokenPipeError:
+            drop_output()
+            sys.exit(0)
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
 

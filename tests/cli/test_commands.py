@@ -1,6 +1,7 @@
 """The commands for people, as processes against a real server."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -246,6 +247,22 @@ def test_a_token_that_standard_input_does_not_have_is_told_of(
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines()[-1].startswith(words)
+
+
+@pytest.mark.parametrize("command", ["config show", "config show --json", "completion zsh", "list"])
+def test_a_reader_that_has_enough_is_no_failure(process: Process, command: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "mist", *command.split()],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(MIST_HOST=process.urls[0]),
+        check=False,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_revoked_subscriber_ends_with_a_word(process: Process) -> None:
