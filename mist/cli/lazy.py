@@ -6,6 +6,7 @@ third of that. So the command line knows its commands by name, with a line of he
 
 import contextlib
 import gc
+import io
 import linecache
 import os
 import signal
@@ -88,6 +89,8 @@ class LazyGroup(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run the command line; where a disk is full, that is one line."""
+        if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+            sys.stdout.reconfigure(errors="backslashreplace")  # as standard error has it
         try:
             return super().main(*args, **kwargs)
         except OSError as error:

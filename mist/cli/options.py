@@ -175,4 +175,6 @@ def json_option(text: str) -> Callable[[Command], Command]:
 
 def print_json(value: object) -> None:
     """Print one JSON value on a line of its own, at once."""
-    click.echo(json.dumps(value, ensure_ascii=False))
+    line = json.dumps(value, ensure_ascii=False)
+    # Of a name that is no UTF-8: what stands for its bytes is written as JSON has it, `\udcff`.
+    click.echo(line.encode(errors="backslashreplace").decode())

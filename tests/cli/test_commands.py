@@ -265,6 +265,22 @@ def test_a_reader_that_has_enough_is_no_failure(process: Process, command: str) 
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_a_path_that_is_no_utf_8_is_printed_as_json_has_it(tmp_path: Path, errors: str) -> None:
+    variables = {"MIST_DATA": "k\udcff", "PYTHONIOENCODING": f"utf-8:{errors}"}
+    done = mist("config", "show", "--json", cwd=tmp_path, **variables)
+    assert (done.returncode, done.stderr) == (0, "")
+    settings = {each["name"]: each["value"] for each in json.loads(done.stdout)["settings"]}
+    assert settings["data"] == "k\udcff"
+
+
+def test_a_path_that_is_no_utf_8_is_printed(tmp_path: Path) -> None:
+    variables = {"MIST_DATA": "k\udcff", "PYTHONIOENCODING": "utf-8:strict"}
+    done = mist("config", "show", cwd=tmp_path, **variables)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "k\\udcff" in done.stdout
+
+
 def test_a_revoked_subscriber_ends_with_a_word(process: Process) -> None:
     token = run(process, "token", "new", "revoked").stdout.strip()
     variables = {"MIST_HOST": process.urls[1], "MIST_TOKEN": token}
