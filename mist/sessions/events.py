@@ -147,6 +147,11 @@ class EventService:
             0 if ended is None else ended.code,
         )
 
+    @property
+    def publishes(self) -> bool:
+        """Whether they are messages, and not calls of hooks alone."""
+        return self._messages is not None
+
     async def publish_once(self, occasion: Occasion, name: str) -> None:
         """Publish what other nodes may publish as well: one of them does.
 

@@ -7,11 +7,12 @@ Of many nodes each says in the log at which tags somebody is there, as it does o
 queue groups (`mist.broker.queue_shares`): so all know the same at the same place, and of a node
 that dies the others say that it has gone. The node at which the first one came tells that. That the
 last one has left every node would tell; they do it one after the other, until one has: the others
-see the message. Should two be too quick, an idempotency key keeps one.
+see the message. Should two be too quick, an idempotency key keeps one. Where there are no messages
+but hooks only, the node tells at which the last one was, or for one that has died the first of all.
 """
 
 import logging
-from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -47,10 +48,12 @@ class _Leaving:
     Attributes:
         since: when that became so, by trio's clock.
         place: in the log, where all nodes heard it.
+        node: at which the last one was.
     """
 
     since: float
     place: int
+    node: str = ""
 
 
 class Occupancy:
@@ -94,7 +97,7 @@ class Occupancy:
         if nodes:
             self._occupied(tag, own=node == self._shares.node)
         else:
-            self._leaving[tag] = _Leaving(trio.current_time(), place)
+            self._leaving[tag] = _Leaving(trio.current_time(), place, node)
 
     def _occupied(self, tag: str, *, own: bool) -> None:
         if self._leaving.pop(tag, None) is None and own:
@@ -121,18 +124,30 @@ class Occupancy:
 
     async def _look(self) -> None:
         wait = LINGER
+        nodes: list[str] = []
         if self._shares is not None and self._living is not None:
             until = trio.current_time() - wait
             if not any(each.since <= until for each in self._leaving.values()):
                 return
             nodes = sorted({*await self._living(), self._shares.node})
-            wait += _APART * nodes.index(self._shares.node)
+            if self._events.publishes:
+                wait += _APART * nodes.index(self._shares.node)
         until = trio.current_time() - wait
+        if nodes and not self._events.publishes:
+            self._leave_to_others(until, nodes)
         due = [tag for tag, each in self._leaving.items() if each.since <= until]
         for start in range(0, len(due), _AT_ONCE):
             async with trio.open_nursery() as nursery:
                 for tag in due[start : start + _AT_ONCE]:
                     nursery.start_soon(self._tell, tag)
+
+    def _leave_to_others(self, until: float, nodes: Sequence[str]) -> None:
+        """Forget the tags left before a moment that another of these nodes tells of."""
+        assert self._shares is not None
+        for tag, each in list(self._leaving.items()):
+            teller = each.node if each.node in nodes else nodes[0]
+            if each.since <= until and teller != self._shares.node:
+                del self._leaving[tag]
 
     async def _tell(self, tag: str) -> None:
         leaving = self._leaving.get(tag)

@@ -455,6 +455,62 @@ async def nodes(tmp_path: Path, nursery: trio.Nursery) -> list[tuple[Server, tri
     return list(zip(servers, scopes, strict=True))
 
 
+async def test_without_messages_the_hooks_of_one_node_are_told(
+    tmp_path: Path, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mist.sessions.occupancy, "_APART", 0.01)
+    engine = f"memory://{secrets.token_hex(4)}"
+    told: list[tuple[str, str]] = []
+    dying = trio.CancelScope()
+
+    def hook(occasion: Occasion) -> None:
+        if occasion.tag:
+            told.append((occasion.node, occasion.kind.value))
+
+    async def node(number: int, *, task_status: trio.TaskStatus[Server]) -> None:
+        config = Config(
+            data=tmp_path / str(number),
+            listen=LISTEN[:3],
+            history="memory://",
+            engine=engine,
+            node=f"n{number}",
+            presence=("room:*",),
+        )
+        with dying if number == 3 else trio.CancelScope():
+            async with open_server(config, hooks=[hook]) as server, trio.open_nursery() as own:
+                await own.start(server.run)
+                task_status.started(server)
+                await trio.sleep_forever()
+
+    one, two, three = [await nursery.start(node, number) for number in (1, 2, 3)]
+    await give(one, "token-a", "room:*", user="a")
+    with trio.fail_after(30):
+        for server in (one, two, three):
+            assert server.hub.nodes is not None
+            while len({*await server.hub.nodes.living()}) < 3:  # noqa: ASYNC110 (no event tells)
+                await trio.sleep(0.05)
+    async with present(three, "token-a"):
+        async with present(two, "token-a"):
+            await until(lambda: told == [("n2", "occupied")] or told == [("n3", "occupied")])
+    await until(lambda: len(told) == 2)
+    await trio.sleep(1)  # every node has had its turn
+    assert told[1:] == [("n3", "vacated")]
+
+    async def stay(*, task_status: trio.TaskStatus[None]) -> None:
+        with suppress(ConnectionClosed):
+            async with present(three, "token-a") as page:
+                task_status.started()
+                await page.get()
+
+    await nursery.start(stay)
+    await until(lambda: len(told) == 3)
+    dying.cancel()
+    await until(lambda: len(told) == 4)
+    await trio.sleep(1)
+    assert told[2] == ("n3", "occupied")
+    assert told[3:] in ([("n1", "vacated")], [("n2", "vacated")])
+
+
 async def until_told(server: Server, count: int) -> list[str]:
     """Kinds of all events about room:7, in order, once there are so many."""
     path = "/v1/messages?tags=mist:tag:room:7&since=0&limit=100"
