@@ -263,8 +263,13 @@ def _read_header(text: str) -> _Header:
 
 
 def _decode(part: str) -> bytes:
+    standard = part.replace("-", "+").replace("_", "/")
     try:
         # Of base64url alone: `is_jwt` has looked.
-        return binascii.a2b_base64(part.replace("-", "+").replace("_", "/") + "==")
+        raw = binascii.a2b_base64(standard + "==")
     except (binascii.Error, ValueError):
         raise Rejected("malformed", "the token is not base64url") from None
+    # The last letter may have bits to spare: with others, the same token would count as another.
+    if binascii.b2a_base64(raw, newline=False).rstrip(b"=") != standard.encode():
+        raise Rejected("malformed", "the token is not base64url as it is written")
+    return raw

@@ -108,6 +108,16 @@ def changed(place: int) -> str:
     return ".".join(parts)
 
 
+def respelled() -> str:
+    """The same signature, with a bit set that no byte has."""
+    token = sign()
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    found = token[:-1] + letters[letters.index(token[-1]) + 1]
+    one, other = (base64.urlsafe_b64decode(each.split(".")[2] + "==") for each in (token, found))
+    assert one == other
+    return found
+
+
 FORGED = {
     "none": lambda: none("none"),
     "None": lambda: none("None"),
@@ -129,6 +139,7 @@ FORGED = {
     "kid is an object": lambda: sign(header={"kid": {"rsa": 1}}),
     "claims changed": lambda: changed(1),
     "signature changed": lambda: changed(2),
+    "signature spelled in another way": respelled,
     "no signature": lambda: sign().rpartition(".")[0] + ".",
     "a signature of zeros": lambda: f"{sign().rpartition('.')[0]}.{part(bytes(256))}",
     "es256 of zeros": lambda: f"{sign(key='p256').rpartition('.')[0]}.{part(bytes(64))}",
