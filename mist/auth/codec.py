@@ -57,9 +57,9 @@ class Codec:
     """
 
     def __init__(self, key: bytes) -> None:
-        derive = Digests(key).of_bytes
-        self.fingerprint = derive(b"mist shared tokens: fingerprint")
-        self._seals = Digests(derive(b"mist shared tokens: seals"))
+        digests = Digests(key)
+        self.fingerprint = digests.fingerprint
+        self._seals = Digests(digests.of_bytes(b"mist shared tokens: seals"))
 
     def encode(self, record: Record) -> bytes:
         """The value of a record."""

@@ -1,11 +1,14 @@
 """Digests of tokens: what a registry knows of a token's text."""
 
 import hashlib
+from typing import Final
 
 from mist.errors import InvalidToken
 from mist.message import check_token
 
 __all__ = ["Digests"]
+
+_FINGERPRINT: Final = b"mist shared tokens: fingerprint"  # no token: it has spaces
 
 
 class Digests:
@@ -36,6 +39,11 @@ class Digests:
     def derive(self, kind: str, value: str) -> bytes:
         """A digest that no token has: none of them has a control character."""
         return self.of_bytes(f"\0{kind}\0{value}".encode("utf-8", "surrogatepass"))
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Names the key, and doesn't help to guess it. Kept with what the key is needed for."""
+        return self.of_bytes(_FINGERPRINT)
 
     def of_bytes(self, message: bytes) -> bytes:
         """The HMAC of any message."""

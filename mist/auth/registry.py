@@ -183,6 +183,11 @@ class Registry(ABC):
         digest = self._digests.get(record_id)
         return None if digest is None else self._records[digest]
 
+    @property
+    def fingerprint(self) -> bytes:
+        """Of the key of its digests; see `Digests.fingerprint`."""
+        return self._hmac.fingerprint
+
     def derive(self, kind: str, value: str) -> bytes:
         """A digest under the key, which is no token's; the same at all servers that share it."""
         return self._hmac.derive(kind, value)

@@ -17,14 +17,15 @@ from typing import Final, Self
 
 from mist.attributes import NO_ATTRIBUTES, Attributes
 from mist.auth import Record, TokenStore
+from mist.auth.digests import Digests
 from mist.auth.key import create_key, read_key, warn_if_open
 from mist.errors import InvalidAudience, RegistryUnavailable, StartupError
 from mist.message import format_tags
 from mist.sqlite import DAMAGED, DatabaseKind, FileIdentity, connect, create, transaction
 
-__all__ = ["REGISTRY", "SqliteStore"]
+__all__ = ["REGISTRY", "SqliteStore", "check_key"]
 
-REGISTRY: Final = DatabaseKind("token registry", application_id=0x6D73746B, version=3)  # "mstk"
+REGISTRY: Final = DatabaseKind("token registry", application_id=0x6D73746B, version=4)  # "mstk"
 
 _ROWS: Final = 140  # a statement; seven parameters each, and some builds take only 999
 _LOCK_TIMEOUT: Final = 0.5  # seconds; a server that is just stopping still holds the file
@@ -34,7 +35,18 @@ _ATTRIBUTES: Final = "attributes TEXT NOT NULL DEFAULT ''"  # see Attributes.tex
 # New in version 3; see `mist.terms`.
 _EXPIRES: Final = "expires REAL"  # Unix seconds
 _NAME: Final = "name TEXT NOT NULL DEFAULT ''"
-_UPGRADES: Final = {1: (_ATTRIBUTES, _EXPIRES, _NAME), 2: (_EXPIRES, _NAME)}
+# New in version 4: of the key, of which there is one row, or none yet; see `Digests.fingerprint`.
+_KEY_TABLE: Final = """
+    CREATE TABLE token_key (
+        fingerprint BLOB NOT NULL CHECK (length(fingerprint) = 32)
+    ) STRICT
+"""
+_ADD: Final = "ALTER TABLE token ADD COLUMN "
+_UPGRADES: Final = {
+    1: (_ADD + _ATTRIBUTES, _ADD + _EXPIRES, _ADD + _NAME, _KEY_TABLE),
+    2: (_ADD + _EXPIRES, _ADD + _NAME, _KEY_TABLE),
+    3: (_KEY_TABLE,),
+}
 _SCHEMA: Final = f"""
     CREATE TABLE token (
         digest BLOB NOT NULL PRIMARY KEY CHECK (length(digest) = 32),
@@ -157,37 +169,77 @@ class SqliteStore(TokenStore):
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     """Lock the database, check whose it is and that it is sound, make its tables if new."""
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    missing = _missing_columns(connection)
-    is_new = not missing and REGISTRY.is_new(connection, path)
+    upgrade = _upgrade(connection)
+    is_new = not upgrade and REGISTRY.is_new(connection, path)
     if connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
         raise StartupError(f"token registry {path}: {DAMAGED}")
     REGISTRY.enable_wal(connection, path)
     if is_new:
         with REGISTRY.initializing(connection):
             connection.execute(_SCHEMA)
-    elif missing:
+            connection.execute(_KEY_TABLE)
+    elif upgrade:
         with transaction(connection):
-            for column in missing:
-                connection.execute(f"ALTER TABLE token ADD COLUMN {column}")
+            for statement in upgrade:
+                connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {REGISTRY.version}")
 
 
-def _missing_columns(connection: sqlite3.Connection) -> Sequence[str]:
-    """The columns that a registry of an earlier version lacks; none of any other database."""
+def _upgrade(connection: sqlite3.Connection) -> Sequence[str]:
+    """What makes a registry of an earlier version one of this; nothing for any other database."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     return _UPGRADES.get(version, ()) if application == REGISTRY.application_id else ()
 
 
 def _key(connection: sqlite3.Connection, path: Path) -> bytes:
-    key_path = path.with_name(path.name + ".key")
+    """The key, which the registry remembers from now on."""
+    key = check_key(connection, path) or create_key(_key_path(path))
+    fingerprint = Digests(key).fingerprint
+    if _fingerprint(connection) != fingerprint:
+        with transaction(connection):
+            connection.execute("DELETE FROM token_key")
+            connection.execute("INSERT INTO token_key VALUES (?)", (fingerprint,))
+    return key
+
+
+def check_key(connection: sqlite3.Connection, path: Path) -> bytes | None:
+    """The key of the registry at `path`; None where there is none, nor anything to use it for.
+
+    Any will do while there is no token. Writes nothing; the registry may be of an earlier version.
+
+    Raises:
+        OSError: it can't be read.
+        StartupError: it is missing, is no key, or not the one that the tokens were stored with.
+    """
+    key_path = _key_path(path)
+    (tokens,) = connection.execute("SELECT count(*) FROM token").fetchone()
     try:
-        return read_key(key_path)
+        key = read_key(key_path)
     except FileNotFoundError:
-        (tokens,) = connection.execute("SELECT count(*) FROM token").fetchone()
-        if tokens:
-            raise StartupError(
-                f"token registry {path}: its key {key_path.name} is missing, and no token can "
-                "be recognised without it; put it back, or remove the database to start afresh"
-            ) from None
-        return create_key(key_path)
+        if not tokens:
+            return None
+        raise StartupError(
+            f"token registry {path}: its key {key_path.name} is missing, and no token can "
+            "be recognised without it; put it back, or remove the database to start afresh"
+        ) from None
+    if tokens and _fingerprint(connection) not in (None, Digests(key).fingerprint):
+        raise StartupError(
+            f"token registry {path}: {key_path.name} is another key than the one it was made with, "
+            "and no token can be recognised with it; put that back, or remove the database to "
+            "start afresh"
+        )
+    return key
+
+
+def _key_path(path: Path) -> Path:
+    return path.with_name(path.name + ".key")
+
+
+def _fingerprint(connection: sqlite3.Connection) -> bytes | None:
+    """That of the key which the registry was opened with; None where it doesn't say."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version < REGISTRY.version:
+        return None
+    found: tuple[bytes] | None = connection.execute("SELECT fingerprint FROM token_key").fetchone()
+    return None if found is None else found[0]

@@ -18,6 +18,7 @@ from typing import Final
 import trio
 
 from mist.auth import Record
+from mist.auth.digests import Digests
 from mist.auth.key import read_key
 from mist.auth.sqlite import SqliteStore
 from mist.backup.manifest import TOKENS, BackupError, write_file
@@ -87,7 +88,7 @@ async def export_tokens(hub: Hub, config: Config) -> Mapping[str, object]:
     if key_file is None:
         return {"folder": None, "tokens": None}
     records = hub.registry.records()
-    write = partial(_write_tokens, config.data, records, key_file)
+    write = partial(_write_tokens, config.data, records, key_file, hub.registry.fingerprint)
     with trio.CancelScope(shield=True):
         folder = await trio.to_thread.run_sync(write)
     return {"folder": folder, "tokens": len(records)}
@@ -103,12 +104,12 @@ def _key_file(config: Config) -> Path | None:
     return Path(os.path.abspath(location[1:] + ".key"))
 
 
-def _write_tokens(data: Path, records: Sequence[Record], key_file: Path) -> str:
+def _write_tokens(data: Path, records: Sequence[Record], key_file: Path, fingerprint: bytes) -> str:
     """Returns the folder that they are in."""
     _remove_old(data)
     folder = Path(os.path.abspath(data / f"{_PREFIX}{secrets.token_hex(8)}"))
     try:
-        key = read_key(key_file)
+        key = _read_key(key_file, fingerprint)
         folder.mkdir(mode=0o700)
         path = folder / TOKENS
         write_file(path.with_name(f"{TOKENS}.key"), key)
@@ -125,6 +126,16 @@ def _write_tokens(data: Path, records: Sequence[Record], key_file: Path) -> str:
     except (StartupError, BackupError) as error:
         raise BackupError(f"tokens: {error}") from error
     return str(folder)
+
+
+def _read_key(key_file: Path, fingerprint: bytes) -> bytes:
+    key = read_key(key_file)
+    if Digests(key).fingerprint != fingerprint:
+        raise BackupError(
+            f"{key_file} is another key than the one this server has begun with, and no token "
+            "can be recognised with it; put that back"
+        )
+    return key
 
 
 def _remove_old(data: Path) -> None:

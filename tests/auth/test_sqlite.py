@@ -124,9 +124,11 @@ async def test_attributes_last(url):
         assert registry.tags("t") == A | B
 
 
-# the version before
+# the versions before
 
+VERSION_3 = ["DROP TABLE token_key", "PRAGMA user_version = 3"]
 VERSION_1 = [
+    "DROP TABLE token_key",
     """
     CREATE TABLE old (
         digest BLOB NOT NULL PRIMARY KEY CHECK (length(digest) = 32),
@@ -141,13 +143,14 @@ VERSION_1 = [
     "PRAGMA user_version = 1",
 ]
 VERSION_2 = [
+    "DROP TABLE token_key",
     "ALTER TABLE token DROP COLUMN expires",
     "ALTER TABLE token DROP COLUMN name",
     "PRAGMA user_version = 2",
 ]
 
 
-@pytest.mark.parametrize("statements", [VERSION_1, VERSION_2])
+@pytest.mark.parametrize("statements", [VERSION_1, VERSION_2, VERSION_3])
 async def test_registry_of_an_earlier_version_opens_and_keeps_its_tokens(url, path, statements):
     made = await fill(url, t=A, u=frozenset(), v=A | B)
     run_sql(path, *statements)
@@ -157,7 +160,7 @@ async def test_registry_of_an_earlier_version_opens_and_keeps_its_tokens(url, pa
     async with await open_registry(url) as registry:
         assert [registry.lookup(token) for token in "tuvw"] == [changed[0], *made[1:], changed[1]]
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (4,)
         assert connection.execute("PRAGMA quick_check").fetchone() == ("ok",)
 
 
@@ -256,6 +259,48 @@ async def test_missing_key_is_made_anew_where_there_are_no_tokens(url, key_path)
     assert mode(key_path) == 0o600
 
 
+async def test_another_key_is_refused_where_there_are_tokens(url, path, key_path):
+    await fill(url, t=A)
+    key = key_path.read_bytes()
+    for other in (b"k" * 32, key[::-1]):
+        key_path.write_bytes(other)
+        before = path.read_bytes()
+        assert f"{path}: tokens.db.key is another key" in await refusal(url)
+        assert (path.read_bytes(), key_path.read_bytes()) == (before, other)
+    key_path.write_bytes(key)
+    async with await open_registry(url) as registry:
+        assert registry.tags("t") == A
+
+
+async def test_another_key_is_taken_where_there_are_no_tokens(url, key_path):
+    await fill(url)
+    key_path.write_bytes(b"k" * 32)
+    await fill(url, t=A)
+    async with await open_registry(url) as registry:
+        assert registry.tags("t") == A
+    key_path.write_bytes(b"o" * 32)
+    assert "another key" in await refusal(url)
+
+
+@pytest.mark.parametrize("statements", [VERSION_1, VERSION_2, VERSION_3])
+async def test_registry_of_an_earlier_version_remembers_its_key_from_then_on(
+    url, path, key_path, statements
+):
+    await fill(url, t=A)
+    run_sql(path, *statements)
+    await fill(url)
+    key_path.write_bytes(b"k" * 32)
+    assert "another key" in await refusal(url)
+
+
+async def test_key_is_in_none_of_the_other_files(url, path, key_path):
+    async with await open_registry(url) as registry:
+        await registry.execute([Register("t", A)])
+        key = key_path.read_bytes()
+        others = [file for file in path.parent.iterdir() if file != key_path]
+        assert [key in file.read_bytes() for file in others] == [False] * len(others)
+
+
 @pytest.mark.parametrize("length", [0, 31, 33, 100_000])
 async def test_key_of_another_length_is_refused_and_left_alone(url, key_path, length):
     key_path.write_bytes(b"k" * length)
@@ -329,11 +374,11 @@ async def test_another_programs_database_is_refused_and_left_alone(url, path, ke
         path.unlink()
 
 
-@pytest.mark.parametrize("version", [0, 4, 77])
+@pytest.mark.parametrize("version", [0, 5, 77])
 async def test_another_schema_version_is_refused(url, path, version):
     await fill(url, t=A)
     run_sql(path, f"PRAGMA user_version = {version}")
-    assert f"schema version {version}, but this mist knows 3" in await refusal(url)
+    assert f"schema version {version}, but this mist knows 4" in await refusal(url)
 
 
 @pytest.mark.parametrize("text", ["user=", "user", "users=1", "plan=a;b", "\x01", "a=%00"])

@@ -198,6 +198,29 @@ def test_nor_the_backup_of_its_tokens(tmp_path: Path) -> None:
         backed_up(folder, restored)  # fewer, but of the same registry
 
 
+def test_tokens_are_backed_up_and_restored_with_their_own_key_only(tmp_path: Path) -> None:
+    data, folder = tmp_path / "data", tmp_path / "backup"
+    key = data / "tokens.db.key"
+    with serving(data) as server:
+        token = token_of(server.urls[0])
+        backed_up(folder, data)
+        own = key.read_bytes()
+        key.write_bytes(b"k" * 32)
+        done = mist("backup", str(folder), "--data", str(data))
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.count("\n") == 1
+        assert f"{key} is another key than the one this server has begun with" in done.stderr
+        key.write_bytes(own)
+    (folder / "tokens.db.key").write_bytes(b"k" * 32)
+    done = mist("restore", str(folder), "--data", str(tmp_path / "restored"))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "tokens.db.key is another key" in done.stderr
+    (folder / "tokens.db.key").write_bytes(own)
+    assert mist("restore", str(folder), "--data", str(tmp_path / "restored")).returncode == 0
+    with serving(tmp_path / "restored") as server:
+        assert grants(server.urls[0], token) == "a"
+
+
 def test_the_archive_is_named_and_goes_on_behind_a_restored_log(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     data, folder, archive = tmp_path / "data", tmp_path / "backup", tmp_path / "archive"

@@ -138,6 +138,25 @@ def test_stores_that_are_not_ours_are_errors(tmp_path: Path) -> None:
     assert all(str(tmp_path) in text for _, text in found)
 
 
+def test_a_key_that_is_missing_or_another_is_an_error(tmp_path: Path) -> None:
+    with serving(tmp_path / "d", *LISTEN) as server:
+        with dial(server.urls[0]) as sock:
+            sock.sendall(b"register a t\nping\n")
+            assert sock.recv(100)
+    key = tmp_path / "d" / "tokens.db.key"
+    key.write_bytes(b"k" * 32)
+    [(check, text)] = errors("--data", "d", cwd=tmp_path)
+    assert check == "tokens"
+    assert "tokens.db.key is another key" in text
+    done = mist("serve", "--data", str(tmp_path / "d"), *LISTEN)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert "tokens.db.key is another key" in done.stderr
+    key.unlink()
+    [(check, text)] = errors("--data", "d", cwd=tmp_path)
+    assert (check, "tokens.db.key is missing" in text) == ("tokens", True)
+
+
 def test_an_engine_that_cannot_be_reached_is_an_error(tmp_path: Path) -> None:
     engine = (
         "--engine",

@@ -12,7 +12,7 @@ from typing import Final
 
 import trio
 
-from mist.auth.sqlite import REGISTRY
+from mist.auth.sqlite import REGISTRY, check_key
 from mist.cli.config.findings import Finding, bad, good, warn
 from mist.config import Config
 from mist.config.places import is_network
@@ -122,6 +122,8 @@ def _token_file(path: Path, running: bool) -> Finding:
                 (version,) = connection.execute("PRAGMA user_version").fetchone()
                 (application,) = connection.execute("PRAGMA application_id").fetchone()
                 (count,) = connection.execute("SELECT count(*) FROM token").fetchone()
+                if application == REGISTRY.application_id and version <= REGISTRY.version:
+                    check_key(connection, path)
             finally:
                 connection.close()
     except StartupError as error:
