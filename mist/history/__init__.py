@@ -324,6 +324,7 @@ class History(ABC):
 
         Raises:
             StartupError: there can't be a file for it beside the log.
+            HistoryUnavailable: the log can't be written, or what was kept not be removed.
         """
 
     @property

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
-from mist.errors import LatestOff
+from mist.errors import HistoryUnavailable, LatestOff
 from mist.history import MAX_GROUP, Durability, History, HistoryStatistics
 from mist.history.block_cache import Blocks
 from mist.history.block_store import BlockStore, Executor, Totals
@@ -288,7 +288,7 @@ class Log(History):
                 lambda store: store.note_removals(on=bool(patterns)), same_messages=True
             )
         if not (patterns and were_noted):
-            await trio.to_thread.run_sync(remove_tables, path)
+            await _remove_latest(path)
         if not patterns:
             return
         from mist.history.latest.index import LatestIndex  # off in most servers
@@ -370,8 +370,7 @@ class Log(History):
         if self._latest is not None:
             await self._latest.wipe()
         else:  # one that nobody keeps up any more would go on to have what was erased
-            path = self._access.executor.beside("latest")
-            await trio.to_thread.run_sync(remove_tables, path)
+            await _remove_latest(self._access.executor.beside("latest"))
         return erased
 
     async def compact(self) -> bool:
@@ -424,6 +423,14 @@ class Log(History):
         if self._latest is not None:
             await self._latest.close()
         await self._access.close()
+
+
+async def _remove_latest(path: str) -> None:
+    """Remove latest values that nobody keeps up any more."""
+    try:
+        await trio.to_thread.run_sync(remove_tables, path)
+    except OSError as error:
+        raise HistoryUnavailable(f"{error.filename} can't be removed: {error.strerror}") from error
 
 
 def _check_room(limit: int, max_bytes: int) -> None:

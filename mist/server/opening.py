@@ -146,7 +146,10 @@ async def _open_log(config: Config, opened: AsyncExitStack) -> _Log | None:
         )
         log = _Log(node.history, node)
         _close_by(opened, node.close)
-    await log.history.keep_latest(config.latest)
+    try:
+        await log.history.keep_latest(config.latest)
+    except HistoryUnavailable as error:
+        raise StartupError(f"history: {error}") from error
     return log
 
 

@@ -10,7 +10,7 @@ IN_MEMORY: Final = ":memory:"
 
 
 def remove_tables(path: str) -> None:
-    """Remove the file, if there is one, with what SQLite keeps beside it."""
+    """Remove the file, if there is one, with what SQLite keeps beside it. Raises OSError."""
     if path != IN_MEMORY:
         for end in ("", "-wal", "-shm"):
             with suppress(FileNotFoundError):

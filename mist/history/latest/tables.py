@@ -102,8 +102,8 @@ class LatestTables:
         try:
             self._open()
         except (sqlite3.DatabaseError, UnicodeDecodeError, StartupError):
-            remove_tables(path)
             with _FILE.startup_errors(Path(path)):
+                remove_tables(path)
                 self._open()
         except OSError as error:
             raise StartupError(f"latest values {path}: {error.strerror}") from error
@@ -169,8 +169,9 @@ class LatestTables:
             if isinstance(error, sqlite3.Error) and not sqlite.is_damage(error):
                 return
         self._connection.close()
-        remove_tables(self._path)
-        self._open()
+        with suppress(OSError, sqlite3.Error, StartupError):  # or else the next call tries again
+            remove_tables(self._path)
+            self._open()
 
     def begin(self, epoch: str, patterns: Sequence[str]) -> None:
         """Have nothing, and begin with the first message of a log."""
@@ -221,9 +222,11 @@ class LatestTables:
 
     def commit_in_time(self) -> None:
         """Commit what was added, if that is much, or long ago."""
-        if self._connection.in_transaction and (
-            self._added >= _COMMITTED or time.monotonic() >= self._begun + _SECONDS
-        ):
+        with self._working():
+            is_time = self._connection.in_transaction and (
+                self._added >= _COMMITTED or time.monotonic() >= self._begun + _SECONDS
+            )
+        if is_time:
             self.commit()
 
     def commit(self) -> None:

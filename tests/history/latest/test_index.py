@@ -1,12 +1,13 @@
 """The index of latest values: what it survives, what it forgets, and what bounds it."""
 
+import errno
 import math
 import shutil
 from pathlib import Path
 
 import pytest
 
-from mist.errors import HistoryUnavailable, LatestOff
+from mist.errors import HistoryUnavailable, LatestOff, StartupError
 from mist.history import Erasure, LatestQuery, Policy, Rule
 from mist.history.latest import tables
 from mist.history.opening import open_history
@@ -163,6 +164,42 @@ async def test_a_damaged_file_is_made_anew(tmp_path, kept):
             break
         except HistoryUnavailable:
             continue
+    await check(history)
+    await history.close()
+
+
+@pytest.mark.parametrize("end", ["", "-wal", "-shm"])
+@pytest.mark.parametrize("patterns", [["k:*"], []])
+async def test_what_cannot_be_replaced_is_one_line(tmp_path, end, patterns):
+    path = tmp_path / f"h.db-latest{end}"
+    (path / "file").mkdir(parents=True)
+    history = await open_history(f"sqlite:///{tmp_path}/h.db")
+    with pytest.raises((StartupError, HistoryUnavailable), match=r".*h\.db-latest") as caught:
+        await history.keep_latest(patterns)
+    assert "\n" not in str(caught.value)
+    assert (path / "file").is_dir()
+    await history.close()
+
+
+async def test_one_that_is_damaged_and_cannot_be_replaced_for_now_is_made_anew_then(
+    tmp_path, monkeypatch
+):
+    def fails(path):
+        raise PermissionError(errno.EPERM, "Operation not permitted", path)
+
+    history = await opened(tmp_path)
+    await fill(history)
+    await check(history)
+    monkeypatch.setattr("mist.history.latest.tables.remove_tables", fails)
+    history._latest._tables._recover(ValueError("damaged"))
+    for _ in range(3):
+        with pytest.raises(HistoryUnavailable):
+            await latest(history)
+        with pytest.raises(HistoryUnavailable):
+            await history.compact()
+    monkeypatch.undo()
+    with pytest.raises(HistoryUnavailable):
+        await latest(history)  # and with that it is made anew
     await check(history)
     await history.close()
 
