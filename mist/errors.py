@@ -388,6 +388,20 @@ class HistoryUnavailable(CommandError):
     message = "History is unavailable"
 
 
+class NumberUnknown(MistError):
+    """A message was published, but its number in its channel could not be read.
+
+    Attributes:
+        id: of the message in the history.
+    """
+
+    code = "number_unknown"
+
+    def __init__(self, id_: int) -> None:
+        super().__init__(f"message {id_} was published, but its number can't be read")
+        self.id = id_
+
+
 class HistoryDamaged(HistoryUnavailable):
     """A block of the log is not what was written.
 

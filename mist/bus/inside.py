@@ -20,7 +20,7 @@ from mist.bus.feed import Feed, Reader
 from mist.bus.messages import MARK, BusMessage, json_of, mark_of, written
 from mist.bus.shown import BacklogLimits, Window, backlog_meta
 from mist.bus.wakeups import WAKEUPS, WakeupOutbox
-from mist.errors import HistoryOff, InvalidTag
+from mist.errors import HistoryOff, HistoryUnavailable, InvalidTag, NumberUnknown
 from mist.history import Selection
 from mist.history.visibility import envelope_of
 from mist.message import ASK, PUBLISH, Envelope, check_tag
@@ -97,6 +97,7 @@ class Bus:
         Raises:
             EmptyTag, InvalidTag, InvalidAudience, ValueError, TypeError: nothing was published.
             HistoryOff, HistoryUnavailable: likewise. Cancelled, it may have been.
+            NumberUnknown: it was published, and only its number can't be read.
         """
         check_channel(channel)
         content, mark = written(data)
@@ -109,18 +110,21 @@ class Bus:
         if any(each is not None for each in (user_ids, group_ids, client_ids, site)):
             others = None if site is None else {"site": site}
             audience = Audience.of(client_ids, user_ids, group_ids, None, others)
-        sequencer = self._sequencer
+        history = self._sequencer.history
         id_ = await self._hub.store_all(
             [(frozenset({channel}), content)],
             envelopes=[Envelope(audience=audience, meta=meta or None)],
         )
-        page = await sequencer.history.read(
-            Selection([frozenset({channel})]), after=id_ - 1, upto=id_, numbered=True
-        )
-        for stored in page.stored:
-            assert stored.numbers is not None
-            return stored.numbers[0][channel]
-        return await self.last_id(channel)  # it is gone already
+        try:
+            page = await history.read(
+                Selection([frozenset({channel})]), after=id_ - 1, upto=id_, numbered=True
+            )
+            for stored in page.stored:
+                assert stored.numbers is not None
+                return stored.numbers[0][channel]
+            return await self.last_id(channel)  # it is gone already
+        except HistoryUnavailable as error:
+            raise NumberUnknown(id_) from error
 
     # reading
 

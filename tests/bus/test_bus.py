@@ -11,7 +11,7 @@ from mist.bus import BacklogLimits, Bus
 from mist.bus.feed import Feed, Reader
 from mist.bus.shown import Window
 from mist.commands import Register
-from mist.errors import HistoryOff, InvalidAudience, InvalidTag
+from mist.errors import HistoryOff, HistoryUnavailable, InvalidAudience, InvalidTag, NumberUnknown
 from mist.history import Erasure, Publication, Selection
 from tests.garbage import alive
 from tests.history.messages import run
@@ -64,6 +64,19 @@ async def test_what_is_stored_is_what_others_would_expect(server, bus):
         await bus.publish("/a", value)
     page = await server.hub.sequencer.history.read(Selection([frozenset({"/a"})]))
     assert [each.data for each in page.messages()] == [b"text", b'{"a":1}', b"7", b"[1]"]
+
+
+async def test_what_was_published_is_no_failure_where_its_number_cannot_be_read(
+    server, bus, monkeypatch
+):
+    async def fails(*args, **options):
+        raise HistoryUnavailable
+
+    with monkeypatch.context() as patched:
+        patched.setattr(server.hub.sequencer.history, "read", fails)
+        with pytest.raises(NumberUnknown, match="message 1 was published") as caught:
+            await bus.publish("/a", "x")
+    assert (caught.value.id, ids(await bus.backlog("/a"))) == (1, [1])
 
 
 async def test_backlog_is_what_lies_behind_a_number(bus):
