@@ -204,6 +204,8 @@ class _Run:
     async def _commit(self, staged: Staged) -> tuple[Commit, bool]:
         await _check_grant(self.caller_now, staged.lists)
         # No await in between: a revocation takes effect before the check or after the commit.
+        if not staged.sites <= {_site(self.caller_now())}:
+            raise PartMissing("the token's site has changed; stage the parts again")
         return await self.sequencer.commit(staged.bulk, self.mark)
 
     def _answer(self, commit: Commit, *, fresh: bool) -> Committed:
@@ -241,8 +243,18 @@ def _make(body: bytes, context: Context, caller: Caller) -> tuple[int, Sequence[
         from mist.http.staging_parts import make_part
     except ModuleNotFoundError as error:
         raise no_arrow() from error
-    site = "" if caller.record is None else caller.record.attributes.site
-    return make_part(body, context.hub.limits, caller.name, is_service=caller.is_service, site=site)
+    return make_part(
+        body,
+        context.hub.limits,
+        caller.name,
+        is_service=caller.is_service,
+        site=_site(caller),
+    )
+
+
+def _site(caller: Caller) -> str:
+    """What the caller's messages are restricted to; empty is nothing."""
+    return "" if caller.record is None else caller.record.attributes.site
 
 
 def no_arrow() -> Problem:
@@ -352,7 +364,8 @@ OPERATIONS: Final[Operations] = {
                 )
             },
             problems={
-                409: "There is no history, a part is missing, or a partition is there twice.",
+                409: "There is no history, a part is missing or the token's site has changed since "
+                "it was staged, or a partition is there twice.",
                 503: _UNAVAILABLE,
             },
         )

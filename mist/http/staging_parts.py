@@ -11,9 +11,7 @@ Needs pyarrow, and must be imported and called in a thread.
 import struct
 from collections.abc import Iterable, Iterator
 from typing import Final
-from zlib import crc32
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,6 +20,7 @@ from mist.errors import CommandError
 from mist.history import Publication
 from mist.history.commits import make_blocks, pack_blocks
 from mist.http.problems import Problem
+from mist.http.staging_store import Part
 from mist.message import Limits
 
 __all__ = ["make_part"]
@@ -78,8 +77,7 @@ def make_part(
     except InvalidRow as error:
         raise _invalid_row(error.row, str(error.error)) from None
     kept = () if is_service else tuple(sorted(lists))
-    packed = msgspec.msgpack.encode((rows, kept, pack_blocks(blocks)))
-    return rows, kept, crc32(packed).to_bytes(4, "big") + packed
+    return rows, kept, Part(rows, kept, pack_blocks(blocks), site).encoded
 
 
 def _read(body: bytes, *, is_service: bool) -> Iterator[pa.RecordBatch]:

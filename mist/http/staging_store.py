@@ -28,7 +28,7 @@ from mist.history.commits import unpack_blocks
 from mist.history.layout import Row
 from mist.http.problems import Problem
 
-__all__ = ["MAX_COMMIT", "WRITER", "Attempt", "Batch", "PartMissing", "Stage", "Staged"]
+__all__ = ["MAX_COMMIT", "WRITER", "Attempt", "Batch", "Part", "PartMissing", "Stage", "Staged"]
 
 T = TypeVar("T")
 
@@ -39,11 +39,34 @@ _STALE: Final = 24 * 3600.0  # seconds without a new part, after which a batch i
 _SWEEP: Final = 600.0  # seconds between two scans for stale batches
 _BLOCK: Final = 4096  # bytes that a file takes at least
 
-_decode: Final = msgspec.msgpack.Decoder(tuple[int, list[bytes], bytes]).decode
-
 
 class PartMissing(Exception):
-    """A part of a commit is missing or damaged."""
+    """A part of a commit is missing or damaged, or has to be staged again."""
+
+
+class Part(msgspec.Struct, array_like=True, frozen=True):
+    """A part as it is stored, behind its checksum.
+
+    Attributes:
+        rows: how many.
+        lists: their distinct tag lists; empty for services.
+        blocks: the messages.
+        site: of the token that staged it, which its messages are restricted to; empty is none.
+    """
+
+    rows: int
+    lists: Sequence[bytes]
+    blocks: bytes
+    site: str = ""
+
+    @property
+    def encoded(self) -> bytes:
+        """What a `Stage` stores."""
+        packed = msgspec.msgpack.encode(self)
+        return crc32(packed).to_bytes(4, "big") + packed
+
+
+_decode: Final = msgspec.msgpack.Decoder(Part).decode
 
 
 @attrs.frozen
@@ -77,11 +100,13 @@ class Staged:
     Attributes:
         bulk: the messages.
         lists: their distinct tag lists; empty for services.
+        sites: of the token, as its parts were staged.
         size: bytes of the files.
     """
 
     bulk: Bulk
     lists: frozenset[bytes]
+    sites: frozenset[str]
     size: int
 
 
@@ -229,16 +254,19 @@ class Stage:
         ]
         rows = size = 0
         lists: set[bytes] = set()
+        sites: set[str] = set()
         for path in paths:
             data = _load(path)
             size += len(data)
             if size > MAX_COMMIT:
                 detail = f"a commit takes at most {MAX_COMMIT} staged bytes"
                 raise Problem(413, "commit_too_large", detail)
-            count, some, _ = _decode(memoryview(data)[4:])
-            rows += count
-            lists.update(some)
-        return Staged(Bulk(lambda: _blocks(paths), rows), frozenset(lists), size)
+            part = _decode(memoryview(data)[4:])
+            rows += part.rows
+            lists.update(part.lists)
+            sites.add(part.site)
+        bulk = Bulk(lambda: _blocks(paths), rows)
+        return Staged(bulk, frozenset(lists), frozenset(sites), size)
 
 
 def _load(path: Path) -> bytes:
@@ -254,8 +282,7 @@ def _load(path: Path) -> bytes:
 
 def _blocks(paths: Iterable[Path]) -> Iterator[Row]:
     for path in paths:
-        _, _, packed = _decode(memoryview(_load(path))[4:])
-        yield from unpack_blocks(packed)
+        yield from unpack_blocks(_decode(memoryview(_load(path))[4:]).blocks)
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, int, float]]:

@@ -152,6 +152,28 @@ async def test_what_a_token_stages_is_for_the_site_it_is_bound_to(server):
     assert [m.audience for m in page.messages()] == ["site=here"] * 2
 
 
+@pytest.mark.parametrize(("before", "after"), [("", "here"), ("there", "here"), ("there", "")])
+async def test_what_was_staged_for_another_site_has_to_be_staged_again(server, before, after):
+    async def bind(site):
+        change = SetAttributes("u", Attributes(), frozenset({"site"}))
+        if site:
+            change = SetAttributes("u", Attributes.parse(f"site={site}"))
+        await server.hub.registry.execute([change])
+
+    await bind(before)
+    await put(server, path(), some("a", 2), OTHER)
+    await put(server, path(partition=1), some("a", 2), OTHER)
+    await bind(after)
+    await put(server, path(partition=1), some("a", 2), OTHER)
+    refused = await commit(server, (0, 0, 1), (1, 0, 1), headers=OTHER)
+    assert code(refused) == (409, "part_missing")
+    assert await stored(server) == []
+    await put(server, path(), some("a", 2), OTHER)
+    assert (await commit(server, (0, 0, 1), (1, 0, 1), headers=OTHER)).status == 200
+    page = await server.hub.sequencer.history.read()
+    assert [m.audience for m in page.messages()] == [f"site={after}" if after else None] * 4
+
+
 @pytest.mark.parametrize(
     ("tags", "data"),
     [
