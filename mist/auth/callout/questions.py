@@ -12,7 +12,6 @@ The other server can tell that a question is from here by its signature, where b
 
 import hmac
 import logging
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -171,8 +170,9 @@ class Questions:
 
 def _ttl(says: Mapping[str, Any]) -> float:
     ttl = says.get("ttl", _TTL)
-    if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not math.isfinite(ttl):
+    if isinstance(ttl, bool) or not isinstance(ttl, int | float):
         raise WebError("malformed", "ttl is no number of seconds")
     if ttl < 0:
         raise WebError("malformed", "ttl is negative")
-    return min(max(float(ttl), _LEAST_TTL), MAX_TTL)
+    # Bounded before it is a float: JSON has numbers that none can hold.
+    return float(min(max(ttl, _LEAST_TTL), MAX_TTL))
