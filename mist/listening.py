@@ -58,6 +58,10 @@ _LOST: Final = frozenset(
 )
 
 
+def _outage() -> Outage:
+    return Outage(log, "no connection can be accepted for now", "connections can be accepted again")
+
+
 @attrs.frozen
 class Listening:
     """One listener that is bound: what it was asked to be, and what it became.
@@ -68,12 +72,14 @@ class Listening:
         certificate: with which each stream is to speak TLS; None for no TLS. It does so from its
             beginning, but for `nats`: there the protocol begins without.
         is_passed: whether the service manager keeps it open, too, for the next server.
+        outage: whether connections wait that can't be accepted for now.
     """
 
     listen: Listen
     sock: socket.socket
     certificate: Certificate | None = None
     is_passed: bool = False
+    outage: Outage = attrs.field(init=False, factory=_outage)
 
     async def serve(
         self,
@@ -99,9 +105,7 @@ class Listening:
         """
         sock = self.sock
         most = 1  # at a time: to find that there is no more takes as long as to accept one
-        outage = Outage(
-            log, "no connection can be accepted for now", "connections can be accepted again"
-        )
+        outage = self.outage
         with sock:
             task_status.started()
             while True:

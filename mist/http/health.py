@@ -119,8 +119,9 @@ OPERATIONS: Final[Operations] = {
             summary="Readiness",
             answers={200: Answer("The server is ready.", Health, {"status": "ready"})},
             problems={
-                503: "It is shutting down, its token registry can't be reached, its history "
-                "can't be written, or it is behind the other nodes of its engine."
+                503: "It is shutting down, has too many files open to accept connections, its "
+                "token registry can't be reached, its history can't be written, or it is behind "
+                "the other nodes of its engine."
             },
         )
     },

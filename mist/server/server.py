@@ -58,6 +58,7 @@ class Server:
         self.events: ServerEvents | None = None
         self._listening = listening
         self._accepting = trio.CancelScope()
+        hub.is_full = lambda: any(each.outage for each in listening)
         self._began = time.monotonic()
         self._name = config.node or _default_name(listening)
         self._endpoints = Endpoints(

@@ -14,7 +14,7 @@ import hmac
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -131,6 +131,7 @@ class Hub(InsidePublisher):
         turns: bounds the time that each peer takes from the others.
         ending: whether the server shuts down: nothing more is read from peers that send
             commands, and sessions that end need no cleanup.
+        is_full: whether connections wait that can't be accepted, as no file can be opened.
         sequencer: the way through the history; None where there is none. Set before the
             first session.
         nodes: those of the engine; None where there is none. Set likewise.
@@ -179,6 +180,7 @@ class Hub(InsidePublisher):
         self.sessions = SessionTable(self.hub_limits.unauthenticated)
         self.recorder = Recorder(self.broker, self.sessions, self.written, self.meters)
         self.ending = False
+        self.is_full: Callable[[], bool] = lambda: False
         self.sequencer: Sequencer | None = None
         self.nodes: Nodes | None = None
         self.presence: PresenceService | None = None

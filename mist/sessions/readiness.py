@@ -22,7 +22,7 @@ class NotReady:
     """Why a server is not ready.
 
     Attributes:
-        code: stable, for programs: `draining`, `registry_unavailable`,
+        code: stable, for programs: `draining`, `too_many_files`, `registry_unavailable`,
             `history_unavailable`, `catching_up`.
         detail: for a person.
         passes: whether a second may be enough to wait for.
@@ -37,6 +37,8 @@ def not_ready(hub: Hub) -> NotReady | None:
     """Why a server is not ready; None where it is."""
     if hub.ending:
         return NotReady("draining", "the server is shutting down")
+    if hub.is_full():
+        return NotReady("too_many_files", "no connection can be accepted: too many files are open")
     if hub.registry.silence > _SILENCE:
         return NotReady("registry_unavailable", "the token registry can't be reached", passes=False)
     sequencer = hub.sequencer
