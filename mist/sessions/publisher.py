@@ -8,7 +8,7 @@ too (`Broker.validate`): once its messages are in the order of the log, those of
 behind it.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from typing import Final
 
@@ -27,6 +27,7 @@ _SHARE: Final = 262_144  # bytes in flight of one session
 
 OnError = Callable[[MistError], None]
 OnStored = Callable[[int], None]
+Judge = Callable[[Batch], Awaitable[None] | None]
 
 
 class Publisher:
@@ -65,6 +66,7 @@ class Publisher:
         on_stored: OnStored | None = None,
         *,
         late: bool = False,
+        judge: Judge | None = None,
     ) -> None:
         """Have a batch stored and delivered. Waits for turns, and where part of it is refused.
 
@@ -74,12 +76,18 @@ class Publisher:
             on_error: called for each message that is refused for its tags, after what stands
                 before it was delivered; and for each that could not be stored.
             on_stored: called with the first message's id when all are delivered.
+            judge: where the session's token has changed since the batch was allowed, publishes or
+                refuses a part of it; None where it has not. Called before each part.
         """
         turns = self._turns
         began = turns.now
         with closing(self._sequencer.broker.validate(batch)) as parts:
             for part in parts:
                 if isinstance(part, Accepted):
+                    if judge is not None and (anew := judge(part.batch)) is not None:
+                        self._sequencer.broker.release(part.prepared)
+                        await anew
+                        continue
                     self._submit(part, name, on_error, on_stored)
                     if part.prepared:  # which takes memory until it is delivered
                         await self.settle()

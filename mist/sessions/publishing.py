@@ -4,7 +4,7 @@ Without a history a batch goes to the broker at once. With one it goes to the se
 stores it first; the session goes on meanwhile, and the replies come in the order of the log.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
 from typing import Final
@@ -222,8 +222,16 @@ class PublishingSession(Session):
             return
         name = "" if self.record is None else self.record.id
         confirmed = confirm if isinstance(command, Store) else None
-        batch = self.enveloped(command.batch)
-        await publisher.publish(batch, self.account, name, answer, confirmed, late=not self.live)
+        batch, record = self.enveloped(command.batch), self.record
+
+        def judge(part: Batch) -> Awaitable[None] | None:
+            if self.record is record:
+                return None
+            return self._publish_parts(attrs.evolve(command, batch=part))
+
+        await publisher.publish(
+            batch, self.account, name, answer, confirmed, late=not self.live, judge=judge
+        )
 
 
 def _runs_behind(batch: Batch, place: int) -> list[Run]:

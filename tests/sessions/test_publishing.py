@@ -1,7 +1,7 @@
 """What a session publishes with a token: in one read or in many, the same is refused."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 
 import pytest
 import trio
@@ -9,6 +9,8 @@ import trio
 from mist.attributes import Attributes
 from mist.auth import Enroll
 from mist.auth.opening import open_registry
+from mist.broker.broker import Broker
+from mist.broker.validation import Accepted, Rejected
 from mist.commands import RemoveTags
 from mist.history.opening import open_history
 from mist.protocols import Protocol
@@ -19,7 +21,8 @@ from mist.sessions.authenticating import Credential
 from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.hub import Hub
 from mist.sessions.receiving import CommandSession
-from mist.turns import Account
+from mist.turns import Account, Turns
+from mist.wire import Batch
 from tests.protocols.json.test_frames import frame
 from tests.sessions.storing import join, sequence, take
 
@@ -27,6 +30,7 @@ QUIET = b'CONNECT {"verbose":false,"auth_token":"t"}\r\n'
 VERBOSE = b'CONNECT {"auth_token":"t"}\r\n'
 
 Write = Callable[[str, str], bytes]
+Validating = Generator[Accepted | Rejected | None, None, None]
 
 
 def pub(tag: str, data: str) -> bytes:
@@ -117,9 +121,48 @@ async def test_a_token_that_changes_in_the_middle_of_a_read_refuses_the_rest(
         monkeypatch.setattr(FlushScheduler, "work", work)
         chunks = [QUIET, b"".join(sent)] if write is pub else [b"".join(sent)]
         delivered, said = await outcome(hub, protocol, chunks)
-    lines = delivered.decode().splitlines()
-    numbers = [int(line.split()[2]) for line in lines]
+    numbers = [int(line.split()[2]) for line in delivered.decode().splitlines()]
     first = next(n for n in range(len(sent)) if n not in numbers)
     assert first > 0
     assert numbers == [n for n in range(len(sent)) if n < first or not n % 2]
     assert said.count(b"Violation") + said.count(b"not granted") == len(sent) - len(numbers)
+
+
+@pytest.mark.parametrize("write", [pub, publish])
+async def test_what_a_token_loses_before_a_read_is_stored_is_refused(
+    monkeypatch: pytest.MonkeyPatch, write: Write
+) -> None:
+    tags = [f".{'yes' if n % 2 else 'no'}{n}" for n in range(20)]
+    async with (
+        await open_registry("memory://") as registry,
+        await open_history("memory://") as history,
+        trio.open_nursery() as nursery,
+    ):
+        hub = Hub(registry)
+        await nursery.start(hub.turns.run)
+        hub.sequencer = await sequence(hub.broker, history, hub.flush_scheduler)
+        nursery.start_soon(hub.sequencer.run)
+        await registry.execute([Enroll("t", frozenset(f">{tag}" for tag in tags), Attributes())])
+        sent = [write(tag, str(n)) for n, tag in enumerate(tags)]
+        protocol: Protocol = (JsonProtocol if write is publish else SubjectProtocol)(hub.limits)
+
+        validate, validated = Broker.validate, []
+
+        def validating(self: Broker, batch: Batch) -> Validating:
+            validated.append(batch)
+            yield None  # as where there is much to look at
+            yield from validate(self, batch)
+
+        async def wait(self: Turns, account: Account, *, late: bool = False) -> None:
+            if validated:
+                await registry.execute([RemoveTags("t", frozenset(f">{tag}" for tag in tags[::2]))])
+
+        monkeypatch.setattr(Broker, "validate", validating)
+        monkeypatch.setattr(Turns, "spent", lambda self, began: True)
+        monkeypatch.setattr(Turns, "wait", wait)
+        chunks = [QUIET, b"".join(sent)] if write is pub else [b"".join(sent)]
+        delivered, said = await outcome(hub, protocol, chunks)
+        nursery.cancel_scope.cancel()
+    numbers = [int(line.split()[2]) for line in delivered.decode().splitlines()]
+    assert numbers == list(range(1, 20, 2))
+    assert said.count(b"Violation") + said.count(b"not granted") == 10
