@@ -11,7 +11,7 @@ Ids are texts, compared whole; 7 in JSON is "7". Nothing here knows what they st
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
@@ -178,6 +178,8 @@ def ids(values: object) -> frozenset[str]:
         return frozenset()
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise invalid("ids come in a list")
+    if isinstance(values, Sized):  # a body has room for a million, which would all be looked at
+        check_count(len(values))
     found = frozenset(map(id_text, values))
     if not found:
         raise invalid("an empty list")

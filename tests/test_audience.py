@@ -200,6 +200,27 @@ def test_of_takes_texts_and_integers():
 
 # what is refused
 
+
+class Ids(list[int]):
+    """Ids that are not to be looked at."""
+
+    def __iter__(self):
+        raise AssertionError("they are looked at")
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda ids: Audience.of_json({"users": ids}),
+        lambda ids: Audience.of_json({"plan": "pro", "except": ids}),
+        lambda ids: Attributes.of_json({"groups": ids}),
+    ],
+)
+def test_too_many_ids_are_refused_unseen(read):
+    with pytest.raises(InvalidAudience, match="more than 1000 values"):
+        read(Ids(range(MAX_IDS + 1)))
+
+
 BOTH = [
     "user",
     "plan",
