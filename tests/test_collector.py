@@ -123,6 +123,24 @@ async def test_what_a_burst_leaves_is_not_traversed(keeping_small: None) -> None
     assert kept
 
 
+@pytest.mark.parametrize("passes", [0, 1])
+async def test_what_comes_while_as_much_goes_is_not_traversed(
+    keeping_small: None, passes: int
+) -> None:
+    gone = [[n] for n in range(20_000)]
+    await trio.sleep(1)
+    looked = gc.get_stats()[2]["collections"]
+    kept = []
+    while gone:  # no pass is due, as there are no more than before
+        gone.pop()
+        kept.append([len(gone)])
+    kept += [[n] for n in range(1_000 * passes)]
+    await trio.sleep(1)
+    assert gc.get_stats()[2]["collections"] == looked
+    assert sum(len(gc.get_objects(each)) for each in range(3)) < 3_000
+    assert len(kept) == 20_000 + 1_000 * passes
+
+
 async def test_an_idle_process_is_woken_twice_a_second(
     keeping_small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
