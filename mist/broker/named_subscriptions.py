@@ -167,17 +167,19 @@ class QueueGroup:
     message counts as dropped by the first that was chosen.
 
     Attributes:
+        name: as given.
         group: of the broker's, that it is in.
         members: in no particular order.
         share: which messages are for the members here, where others are at other nodes; None
             where all are.
     """
 
-    __slots__ = ("_places", "group", "members", "share")
+    __slots__ = ("_places", "group", "members", "name", "share")
 
     owner = ""
 
-    def __init__(self, share: QueueShare | None = None) -> None:
+    def __init__(self, name: str, share: QueueShare | None = None) -> None:
+        self.name = name
         self.group: Group | None = None
         self.share = share
         self.members: list[NamedSubscription] = []

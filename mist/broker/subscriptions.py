@@ -163,7 +163,7 @@ class Subscriptions:
             self.shares.count(QueueKey(share.queue, share.tags, named.attributes.site), change)
 
     def _open_queue(self, name: str, tags: TagSet) -> QueueGroup:
-        queue = QueueGroup()
+        queue = QueueGroup(name)
         group = queue.group = self.subscribe(queue, tags)
         self._queues.setdefault(group, {})[name] = queue
         if self.shares is not None:
@@ -176,8 +176,8 @@ class Subscriptions:
             return
         queue.group = None
         queues = self._queues[group]
-        for name in [name for name, each in queues.items() if each is queue]:
-            del queues[name]
+        if queues.get(queue.name) is queue:
+            del queues[queue.name]
         if not queues:
             del self._queues[group]
         self.unsubscribe(queue, group)

@@ -30,6 +30,7 @@ from mist.message import Limits
 from mist.protocols.line.forms import PLAIN
 from mist.wire import Batch
 from tests.broker.test_broker import batch, line, make_outbox, take_all
+from tests.deadline import deadline
 
 A = frozenset("a")
 
@@ -316,6 +317,18 @@ def test_offers_to_queue_groups_are_made_some_at_a_time() -> None:
         longest, queued = max(longest, outbox.queued - queued), outbox.queued
     assert queued == 1_000
     assert longest <= 2 * mist.broker.fanout._STEP
+
+
+def test_a_queue_group_ends_without_a_look_at_the_others() -> None:
+    broker = Broker()
+    outbox = make_outbox(broker)
+    every = [NamedSubscription(outbox, PLAIN, b"%d" % n) for n in range(50_000)]
+    for n, named in enumerate(every):
+        broker.add_named(named, A, f"group{n}")
+    with deadline(20):  # it was a minute
+        for named in every:
+            broker.remove_named(named)
+    assert broker.tag_sets() == 0
 
 
 def test_a_flush_writes_some_outboxes_at_a_time_the_latest_first() -> None:
