@@ -50,6 +50,7 @@ __all__ = [
 _RUNS: Final = 1_024
 
 _LONG: Final = 131_072  # bytes of tag lists, which take some 10 ms to encode
+_MANY: Final = 1_000  # publications, likewise
 
 
 @attrs.define
@@ -159,9 +160,11 @@ def encode_blocks(publications: Sequence[Publication], times: Sequence[int]) -> 
     return rows
 
 
-def takes_long(publications: Iterable[Publication]) -> bool:
+def takes_long(publications: Sequence[Publication]) -> bool:
     """Whether encoding messages would keep the event loop for long."""
     size = 0
+    if len(publications) > _MANY:
+        return True
     for each in publications:
         size += sum(map(len, each.batch.tag_lists))
         if size > _LONG:

@@ -28,6 +28,7 @@ __all__ = ["CommandSession"]
 
 log = logging.getLogger("mist.sessions")
 
+_CHANGES: Final = 500  # of the registry, made as one: 5 ms
 _MEASURED: Final = 16  # flushes; the chunk after as many is measured, at a cost not seen
 
 
@@ -69,6 +70,11 @@ class CommandSession(DispatchingSession):
                         published = True
                     else:
                         await self._publish_stored(publisher, command)
+                    # Each may be short, and all that a chunk has of them long.
+                    if turns.spent(start):
+                        await self.hub.flush_scheduler.rest(self.account, late=not self.live)
+                        if self.ended is not None:
+                            break
                     continue
                 if isinstance(command, Pause):  # which waits for nothing that was published
                     if turns.spent(start):
@@ -79,8 +85,10 @@ class CommandSession(DispatchingSession):
                 if publisher is not None:  # only with a history is there anything to wait for
                     await self._catch_up(publisher)
                 if self._changes:
-                    if isinstance(command, RegistryChange):
+                    if isinstance(command, RegistryChange) and len(self._changes) < _CHANGES:
                         self._changes.append(command)  # the first of the run was dispatched
+                        if turns.spent(start):
+                            await self.hub.flush_scheduler.rest(self.account, late=not self.live)
                         continue
                     await self._change_registry()
                 if self._queues_changed and not self._belongs(command):

@@ -47,6 +47,7 @@ __all__ = ["Sequencer"]
 log = logging.getLogger("mist.history")
 
 _MAX_GROUP_BYTES: Final = 4 * 1024 * 1024
+_MAX_GROUP_BATCHES: Final = 1_000  # which take up to 10 ms, however small they are
 _CONGESTED: Final = 32 * 1024 * 1024  # bytes submitted by all sessions together
 _STOPPED: Final = "the server is stopping"
 _UNTRACED: Final = nullcontext()
@@ -271,14 +272,20 @@ class Sequencer:
     def _next_group(self) -> list[Submission]:
         """What is to be stored together: all that waits, within bounds."""
         group: list[Submission] = []
-        count = size = 0
+        batches = count = size = 0
         while self._waiting:
             following = self._waiting[0]
             if isinstance(following, BulkSubmission):
                 break
+            batches += len(following.accepted)
             count += following.count
             size += following.size
-            if group and (count > MAX_GROUP or size > _MAX_GROUP_BYTES or self._singly):
+            if group and (
+                batches > _MAX_GROUP_BATCHES
+                or count > MAX_GROUP
+                or size > _MAX_GROUP_BYTES
+                or self._singly
+            ):
                 break
             group.append(following)
             self._waiting.popleft()

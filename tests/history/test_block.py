@@ -12,10 +12,10 @@ from mist.history import HistoryDamaged, Publication, Selection
 from mist.history.block import Block
 from mist.history.clock import Clock
 from mist.history.columns import INDEXES, fixed, is_one, is_zero, pack, places, unpack, unpack_all
-from mist.history.encoding import encode_blocks, encode_joined, encode_stored
+from mist.history.encoding import encode_blocks, encode_joined, encode_stored, takes_long
 from mist.history.postings import Postings, pack_postings, tag_hash, terms
 from mist.history.tag_lists import TagLists
-from tests.history.messages import block_of, numbered, plain, run
+from tests.history.messages import block_of, numbered, plain, publication, run
 
 tag_sets = st.frozensets(st.sampled_from("abcdeÄ"), min_size=1, max_size=4)
 names = ["a", "b", "ab", "ba", "aa", "Ä", "/t", "/t/u", "/t/*", ".s", ".s.u", ".s.*", "..t"]
@@ -338,3 +338,10 @@ def test_a_tag_list_too_large_for_the_cache_is_read_all_the_same():
     for size in (20_000, 100, 20_000, 100):
         assert tag_lists.get(b"a" * size).canonical == b"a" * size
     assert len(tag_lists) <= 2
+
+
+def test_what_is_many_takes_long_however_small_it_is():
+    each = publication(run("a", "x"))
+    assert not takes_long([each] * 1_000)
+    assert takes_long([each] * 1_001)
+    assert takes_long([publication(*[run(f"{n:0250}", "x") for n in range(600)])])

@@ -344,7 +344,7 @@ async def test_a_pause_gives_a_turn_and_waits_for_nothing_that_was_published(
     monkeypatch.setattr(Turns, "spent", lambda self, began: True)
     with trio.fail_after(5):
         await handle(session, protocol, Publish(Batch.of(A, b"x")), Pause(), Pause())
-    assert rests == 2
+    assert rests == 3  # behind each of the three
     assert session.ended is None
     with trio.move_on_after(0.01) as waited:
         await handle(session, protocol, Ping())
@@ -408,3 +408,35 @@ async def test_all_turns_of_a_session_are_late_until_it_is_live(
     await handle(session, protocol, *given)
     assert len(late) >= 10
     assert not any(late)
+
+
+async def test_others_have_their_turns_between_short_publishes_of_a_chunk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rests = 0
+
+    async def rest(self: FlushScheduler, account: Account, *, late: bool = False) -> None:
+        nonlocal rests
+        rests += 1
+
+    async def begin(*_: object, **__: object) -> float:
+        return -1.0
+
+    session, protocol = make_session(await make_hub())
+    monkeypatch.setattr(FlushScheduler, "rest", rest)
+    # The chunk has begun long ago, and each publish just now.
+    monkeypatch.setattr(Turns, "begin", begin)
+    monkeypatch.setattr(Turns, "spent", lambda self, began: began < 0)
+    await handle(session, protocol, *[Publish(Batch.of(A, b"x")) for _ in range(10)])
+    assert rests == 10
+
+
+async def test_a_long_run_of_changes_is_made_some_at_a_time() -> None:
+    hub = await make_hub()
+    registry = CountedRuns(hub.registry)
+    hub.registry = registry  # type: ignore[assignment]
+    session, protocol = make_session(hub)
+    replies = await handle(session, protocol, *[Register(f"t{n}", A) for n in range(1_200)])
+    assert registry.runs == [500, 500, 200]
+    assert len(replies) == 1_200
+    assert all(same(each, Done()) for each in replies)

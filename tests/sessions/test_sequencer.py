@@ -94,6 +94,22 @@ async def test_what_is_submitted_while_a_group_is_stored_is_the_next_group(
     assert len(gate.groups) <= 2
 
 
+async def test_a_group_has_no_more_batches_than_are_stored_in_a_short_step(
+    hub: Hub, history: History
+) -> None:
+    gate = Gate(history)
+    outcomes: list[object] = []
+    for n in range(2_500):
+        accepted = Accepted(Batch((b"a",), (record(b"a", b"%d" % n), 1)))
+        submission = Submission([accepted], lambda _, outcome: outcomes.append(outcome))
+        sequencer_of(hub).submit(submission)
+    gate.open.set()
+    await sequencer_of(hub).settled()
+    assert outcomes == list(range(1, 2_501))
+    assert sum(gate.groups) == 2_500
+    assert max(gate.groups) <= 1_000
+
+
 @pytest.mark.parametrize("history", ["memory", "sqlite"], indirect=True)  # nodes deliver beside
 @pytest.mark.parametrize(
     ("crowded", "groups"),
