@@ -16,8 +16,8 @@ young objects to a pass the middle generation took 420 ms while subscriptions we
 some 900: 0.2 ms, or 1 where each is a set of 64 tags (with 20,000 it took 14).
 
 Passes are due by objects that came less those that went. So where one peer's things are freed while
-another's are made, none is due however many are young, and the one that comes at last is over all of
-them: 0.3 s. So young objects are counted here, too, and frozen where they are many.
+another's are made, none is due however many are young, and the one that comes at last is over all
+of them: 0.3 s. So young objects are counted here, too, and frozen where they are many.
 
 Refused: to thaw all now and then, for a full pass. It would be the pause that all this avoids.
 """

@@ -11,7 +11,8 @@ its block store each time, since another process is writing.
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from itertools import islice
+from itertools import groupby, islice
+from operator import attrgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -98,7 +99,9 @@ class Log(History):
         if not publications:
             await trio.lowlevel.checkpoint()
             raise ValueError("nothing to append")
-        times = [access.clock.stamp(each.time) for each in publications]
+        times: list[int] = []
+        for time, some in groupby(publications, key=attrgetter("time")):
+            times += [access.clock.stamp(time)] * len(list(some))
         rows = None if takes_long(publications) else encode_blocks(publications, times)
         async with access.writing():
             if rows is None:

@@ -13,7 +13,7 @@ from mist.history.commits import pack_blocks
 from mist.history.encoding import encode_blocks, takes_long, with_channel_counts
 from mist.history.layout import Row
 from mist.history.mirroring import Piece
-from mist.sessions.submission import Submission
+from mist.sessions.submission import Submission, publications_of
 
 __all__ = ["pieces_of", "stage"]
 
@@ -36,12 +36,7 @@ async def pieces_of(
             shares.append([submission])
     pieces = []
     for share in shares:
-        publications = [
-            each
-            for submission in share
-            for each in submission.publications()
-            if each.batch.tag_lists
-        ]
+        publications = [each for each in await publications_of(share) if each.batch.tag_lists]
         # All have the time of their record.
         encode_all = partial(encode_blocks, publications, [0] * len(publications))
         if takes_long(publications):

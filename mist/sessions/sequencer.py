@@ -38,7 +38,7 @@ from mist.outage import Outage
 from mist.sessions.delivery import Delivery
 from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.page_turns import PageTurns
-from mist.sessions.submission import BulkSubmission, Submission
+from mist.sessions.submission import BulkSubmission, Submission, publications_of
 from mist.telemetry import Span, Tracing
 from mist.turns import Turns, let_others_run
 
@@ -314,9 +314,7 @@ class Sequencer:
                 self._committing(group, sum([each.count for each in group])),
                 self._scheduler.storing(),
             ):
-                first = await self.history.append(
-                    [each for submission in group for each in submission.publications()]
-                )
+                first = await self.history.append(await publications_of(group))
         except Exception as error:
             self._not_stored(group, error)
         except BaseException:  # cancelled

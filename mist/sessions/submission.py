@@ -5,7 +5,7 @@ BulkSubmission      a writer's batch, perhaps of millions, stored by itself
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import attrs
@@ -18,8 +18,9 @@ from mist.history import Bulk, Commit, Key, Mark, Publication
 from mist.message import Envelope
 from mist.telemetry import Origin
 
-__all__ = ["BulkSubmission", "Settled", "Submission"]
+__all__ = ["BulkSubmission", "Settled", "Submission", "publications_of"]
 
+_STEP: Final = 1_000  # publications, some 5 ms
 _PLAIN: Final = Envelope()
 
 
@@ -72,6 +73,17 @@ class Submission:
                 key=key,
             )
             key = None  # which stands for all of it, and for the first message's id
+
+
+async def publications_of(group: Iterable[Submission]) -> list[Publication]:
+    """What the history is to append of some submissions. Checkpoints where that is much."""
+    found: list[Publication] = []
+    for submission in group:
+        for each in submission.publications():
+            found.append(each)
+            if not len(found) % _STEP:
+                await trio.lowlevel.checkpoint()
+    return found
 
 
 Settled = Callable[[Submission, int | MistError], None]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mist import audience
 from mist.auth import Grant
 from mist.errors import MistError
 from mist.http import publications
@@ -173,3 +174,13 @@ def test_an_object_of_far_too_many_tags_is_not_even_split(monkeypatch: pytest.Mo
     body = json.dumps([{"tags": ["a"] * 100_000, "data": "x"}]).encode()
     with pytest.raises(MistError, match="Too many tags"):
         list(Reading(Limits()).steps(body, lines=False))
+
+
+def test_the_texts_of_audiences_are_made_in_the_steps_of_reading(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    messages = [{"tags": ["a"], "data": "x", "to": {"users": [n]}} for n in range(3)]
+    reading = Reading(Limits())
+    list(reading.steps(json.dumps(messages).encode(), lines=False))
+    monkeypatch.setattr(audience, "write", None)  # which would be called once they are stored
+    assert [each and each.text for each in reading.audiences] == ["users=0", "users=1", "users=2"]

@@ -1,7 +1,7 @@
 """Durable before delivered: what is published goes through the history, in order, or is refused."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 import attrs
 import pytest
@@ -13,7 +13,7 @@ from mist.broker.outbox import Outbox
 from mist.broker.outbox_limits import OutboxLimits
 from mist.broker.validation import Accepted
 from mist.errors import EmptyTag, HistoryOff, HistoryUnavailable
-from mist.history import Bulk, History, Key, Mark
+from mist.history import Bulk, History, Key, Mark, Publication
 from mist.message import Envelope
 from mist.protocols.line.forms import PLAIN
 from mist.sessions.batching import Checked
@@ -108,6 +108,33 @@ async def test_a_group_has_no_more_batches_than_are_stored_in_a_short_step(
     assert outcomes == list(range(1, 2_501))
     assert sum(gate.groups) == 2_500
     assert max(gate.groups) <= 1_000
+
+
+async def test_others_run_while_a_submission_of_many_batches_is_made_ready(
+    hub: Hub, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, seen = 0, set()
+    make = Submission.publications
+
+    def counted(submission: Submission) -> Iterator[Publication]:
+        nonlocal made
+        for each in make(submission):
+            made += 1
+            yield each
+
+    async def look() -> None:
+        while True:
+            await trio.lowlevel.checkpoint()
+            seen.add(made)
+
+    monkeypatch.setattr(Submission, "publications", counted)
+    outcomes: list[object] = []
+    accepted = [Accepted(Batch((b"a",), (record(b"a", b"%d" % n), 1))) for n in range(5_000)]
+    nursery.start_soon(look)
+    sequencer_of(hub).submit(Submission(accepted, lambda _, first: outcomes.append(first)))
+    await sequencer_of(hub).settled()
+    assert outcomes == [1]
+    assert len(seen - {0, 5_000}) >= 2  # of four: one in two, as tasks run in no order
 
 
 @pytest.mark.parametrize("history", ["memory", "sqlite"], indirect=True)  # nodes deliver beside
