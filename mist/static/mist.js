@@ -138,7 +138,7 @@ const REFUSAL_CODES = {
 const UNAVAILABLE = new Set(["history_unavailable", "registry_unavailable", "too_many_requests"]);
 
 const now = () => performance.now() / 1000;
-const after = (seconds, act) => setTimeout(act, seconds * 1000);
+const after = (seconds, act) => setTimeout(act, Math.min(1000 * seconds, LONGEST_TIMER));
 
 /** Yield to the event loop. A timer would be throttled in hidden pages. */
 function nextTurn() {
@@ -1888,11 +1888,10 @@ class Client {
     clearTimeout(this.#renewal);
     const seconds = lifetime(token);
     if (seconds === null) return;
-    const ms = Math.min(1000 * Math.max(1, RENEW_AFTER * seconds), LONGEST_TIMER);
-    this.#renewal = setTimeout(() => {
+    this.#renewal = after(Math.max(1, RENEW_AFTER * seconds), () => {
       if (this.#state === "open") this.refresh().catch(() => {});
       else this.#renewed = null;
-    }, ms);
+    });
     this.#renewal.unref?.(); // Node need not wait for it
   }
 
