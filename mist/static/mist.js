@@ -1743,7 +1743,7 @@ class Client {
   }
 
   async publish(tags, data, {to, key = randomKey(), timeoutSeconds = PUBLISH_TIMEOUT} = {}) {
-    const message = {tags: tagSet(tags), ...payload(data), ...(to === undefined ? {} : {to})};
+    const message = {tags: tagSet(tags), ...payload(data), ...audience(to)};
     if (this.#state === "closed") throw new MistError("closed", "the client is closed");
     return this.#publishes.add(new Publication(message, parseKey(key)), timeoutSeconds);
   }
@@ -2110,9 +2110,16 @@ function sleep(seconds, signal) {
   });
 }
 
+// Half of a surrogate pair, of which no UTF-8 can be made: a server refuses a frame that has one as no
+// JSON, and so can't tell which request that was.
+const LONE_SURROGATE = /\p{Cs}/u;
+
 /** What the server is sent of a message's data. */
 function payload(data) {
-  if (typeof data === "string") return {data};
+  if (typeof data === "string") {
+    if (LONE_SURROGATE.test(data)) throw new TypeError("data must not have lone surrogates");
+    return {data};
+  }
   if (!(data instanceof Uint8Array)) throw new TypeError("data must be a string or a Uint8Array");
   const letters = [];
   for (const each of data) letters.push(String.fromCharCode(each));
@@ -2125,13 +2132,23 @@ function randomKey() {
   return Array.from(bytes, (each) => each.toString(16).padStart(2, "0")).join("");
 }
 
+/** Whom a message is for; strings at any depth. */
+function audience(to) {
+  if (to === undefined) return {};
+  JSON.stringify(to, (name, value) => {
+    if (!LONE_SURROGATE.test(name) && !(typeof value === "string" && LONE_SURROGATE.test(value))) return value;
+    throw new TypeError("to must not have lone surrogates");
+  });
+  return {to};
+}
+
 function parseKey(key) {
   if (typeof key === "string" && /^[!-~]{1,255}$/.test(key)) return key;
   throw new TypeError("key must be 1 to 255 ASCII letters without spaces");
 }
 
 function tagSet(tags) {
-  const isValid = (tag) => typeof tag === "string" && tag !== "" && !/[, \p{Cc}]/u.test(tag);
+  const isValid = (tag) => typeof tag === "string" && tag !== "" && !/[, \p{Cc}\p{Cs}]/u.test(tag);
   if (!Array.isArray(tags) || tags.length === 0 || !tags.every(isValid)) {
     throw new TypeError("tags must be a non-empty array of strings without commas and spaces");
   }
@@ -2142,6 +2159,7 @@ function parseSince(since) {
   if (since === undefined || since === null) return undefined;
   if (Number.isSafeInteger(since)) return since;
   const {epoch, id, latest} = since;
+  if (LONE_SURROGATE.test(epoch ?? latest)) throw new TypeError("since must not have lone surrogates");
   if (typeof latest === "string" && epoch === undefined && id === undefined) return {latest};
   if (typeof epoch === "string" && Number.isSafeInteger(id) && id >= 0) return {epoch, id};
   throw new TypeError("since must be an id, -N, {epoch, id}, or {latest}");

@@ -54,3 +54,28 @@ def test_a_time_longer_than_any_timer_is_a_long_one(seconds: str) -> None:
     client.close();
     """
     assert run(script) == ["done"]
+
+
+def test_what_no_utf8_can_be_made_of_is_refused_at_once() -> None:
+    # A server takes the frame for no JSON, and its answer names no request.
+    script = r"""
+    const client = open();
+    const thrown = (act) => {
+      try {
+        act();
+      } catch (error) {
+        return error.name;
+      }
+    };
+    const listen = (tag, since) => thrown(() => client.subscribe([tag], () => {}, {since}));
+    say([listen("\ud83d"), listen("a", {latest: "\ud83d"}), listen("a", {epoch: "\ud83d", id: 1})]);
+    say(thrown(() => client.presence(["\ud83d"], () => {})));
+    say(await outcome(client.publish(["a"], "cut \ud83d")));
+    say(await outcome(client.publish(["a"], "x", {to: {users: ["\ud83d"]}})));
+    const whole = "\u{1f600} \\ud83d";
+    say(await outcome(client.publish(["\u{1f600}"], whole, {to: {users: [whole]}})));
+    say(listen("\u{1f600}") ?? null);
+    client.close();
+    """
+    error = "TypeError"
+    assert run(script) == [[error] * 3, error, error, error, "done", None]
