@@ -857,6 +857,7 @@ class PresenceTable {
   end(error) {
     for (const {watches} of this.#rooms.values()) {
       for (const each of watches) each.answered.reject(error);
+      watches.clear();
     }
     this.#rooms.clear();
   }
@@ -1700,6 +1701,7 @@ class Client {
   #renewed = null; // the token that it is set for
   #opened = deferred(); // settles when it is open the next time
   #subscribing = false; // a subscribe is scheduled
+  #isOver = false; // the program has closed it: no handler is called any more
   #onHint = (event) => this.#hinted(event.type === "online");
 
   constructor(url, options) {
@@ -1992,6 +1994,7 @@ class Client {
     this.#publishes.end(error);
     this.#presence.end(error);
     this.#setState("closed", error);
+    this.#isOver = error.code === "closed";
     for (const each of [...this.#alive]) each.close();
     this.#wake();
   }
@@ -2086,7 +2089,7 @@ class Client {
   /** Returns whether the event has a handler. */
   #emit(event, detail) {
     const handlers = [...this.#handlers.get(event)];
-    for (const each of handlers) {
+    for (const each of this.#isOver ? [] : handlers) {
       try {
         each(detail);
       } catch (error) {

@@ -79,3 +79,28 @@ def test_what_no_utf8_can_be_made_of_is_refused_at_once() -> None:
     """
     error = "TypeError"
     assert run(script) == [[error] * 3, error, error, error, "done", None]
+
+
+def test_no_handler_is_called_once_the_program_has_closed_the_client() -> None:
+    script = """
+    const told = {count: 0, present: [], tags: ["a"]};
+    answer = ({command}) => (command === "presence" ? told : undefined);
+    const client = open();
+    const calls = [];
+    for (const event of ["state", "subscribed", "unsubscribed", "revoked", "gap", "error"]) {
+      client.on(event, (detail) => calls.push(detail.state ?? event));
+    }
+    const subscription = client.subscribe(["a"], () => calls.push("message"));
+    await subscription.ready;
+    await client.presence(["a"], () => {}).ready;
+    await turn();
+    calls.length = 0;
+    sockets[0].onmessage({data: '{"keys":["a"],"data":"x"}'});
+    sockets[0].onmessage({data: '{"command":"revoked","tags":["a"]}'});
+    client.presence(["a"], () => calls.push("presence"));
+    subscription.unsubscribe();
+    client.close();
+    await turn();
+    say(calls);
+    """
+    assert run(script) == [["closed"]]
