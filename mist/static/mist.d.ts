@@ -256,7 +256,8 @@ export interface Client {
   /**
    * Replace the token, without a reconnect if possible: by the one given, or that of `getToken`.
    * Resolves once the server has accepted it; subscriptions that it doesn't allow are revoked. A
-   * token unknown to the server ends the client.
+   * token unknown to the server ends the client. Rejects with `registry_unavailable` where it can't be
+   * checked now: the one before goes on, and the next connection begins with this one.
    */
   refresh(token?: string): Promise<void>;
   /** Close the client. No handler is called after that. */

@@ -1035,8 +1035,10 @@ class WebSocketTransport extends Transport {
     this.token = token;
     const {promise, resolve, reject} = deferred();
     this.ended.then(reject);
-    this.#send({command: "auth", token}, ({success}) => {
-      if (success) resolve(); // otherwise a close frame follows, with the reason
+    this.#send({command: "auth", token}, (reply) => {
+      if (reply.success) resolve();
+      else if (isUnavailable(reply)) reject(refusalOf(reply.error));
+      // otherwise a close frame follows, with the reason
     });
     return promise;
   }

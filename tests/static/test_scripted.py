@@ -104,3 +104,18 @@ def test_no_handler_is_called_once_the_program_has_closed_the_client() -> None:
     say(calls);
     """
     assert run(script) == [["closed"]]
+
+
+def test_a_token_that_cannot_be_checked_now_is_told() -> None:
+    script = """
+    const client = open();
+    await client.subscribe(["a"], () => {}).ready;
+    const refused = {success: false, error: "Registry is unavailable"};
+    answer = ({command}) => (command === "auth" ? refused : undefined);
+    say(await outcome(client.refresh("U")));
+    say([client.state, sockets.length]);
+    answer = () => undefined;
+    say(await outcome(client.refresh("U")));
+    client.close();
+    """
+    assert run(script) == ["registry_unavailable", ["open", 1], "done"]
