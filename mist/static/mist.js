@@ -1257,6 +1257,7 @@ class HttpTransport extends Transport {
           await aborted(signal);
         }
         await this.#assignPositions(signal);
+        if (this.table.tagSets.length === 0) continue; // all were refused
         // The server may have lost its log between two requests; then subscribe again.
         if (!this.table.spansEpochs) await this.listen(this.table.tagSets, signal);
       } catch (error) {

@@ -312,6 +312,26 @@ def test_old_messages_that_a_stream_still_brings_are_for_those_who_asked_for_the
     assert run(WITHOUT + script, urls) == ["new"]
 
 
+@pytest.mark.parametrize("transport", ["sse", "polling"])
+def test_a_connection_goes_on_where_its_only_subscription_is_refused(
+    urls: list[str], transport: str
+) -> None:
+    script = f"""
+    const client = open(http, {{transports: ["{transport}"]}});
+    const states = [];
+    client.on("state", ({{state}}) => states.push(state));
+    for (let count = 0; count < 2; count++) {{
+      await client.subscribe(["b"], () => {{}}).ready.catch(({{code}}) => states.push(code));
+      // What it does next it has done once another answer is there.
+      await fetch(http + "/v1/endpoints");
+    }}
+    await client.subscribe(["a"], () => {{}}).ready;
+    say(states);
+    client.close();
+    """
+    assert run(WITHOUT + script, urls) == [["open", "not_granted", "not_granted"]]
+
+
 def test_it_uses_the_websocket_of_the_runtime(
     urls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
