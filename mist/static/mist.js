@@ -1925,6 +1925,8 @@ class Client {
       }
       transport.close();
       [name, transport] = outcome;
+      // `refresh` may have replaced the token while it opened.
+      if (transport.token !== this.#presented) transport.refresh(this.#presented).catch(() => {});
     }
   }
 

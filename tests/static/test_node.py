@@ -341,3 +341,43 @@ def test_it_uses_the_websocket_of_the_runtime(
     say(await use(open(ws)));
     """
     assert run(script, urls) == [["websocket", "hello"], ["websocket", "hello"]]
+
+
+def test_a_token_that_is_given_while_a_better_transport_opens_is_the_one_in_use(
+    urls: list[str],
+) -> None:
+    script = """
+    const commands = [];
+    let opened;
+    const opening = new Promise((resolve) => (opened = resolve));
+    let tries = 0;
+    class Late {
+      OPEN = 1;
+      readyState = 1;
+      constructor() {
+        if (!tries++) throw new Error("not yet");
+        opened(this);
+      }
+      send(text) {
+        const {command, ref, token} = JSON.parse(text);
+        commands.push(token === other ? "auth with the other" : command);
+        const data = JSON.stringify({success: true, command, ref});
+        setTimeout(() => this.onmessage?.({data}));
+      }
+      close() {}
+    }
+    const options = {transports: ["websocket", "sse"], retryBetterSeconds: 0};
+    const client = open(http, {...options, WebSocket: Late});
+    client.subscribe(["b"], () => {});
+    const moved = new Promise((resolve) => client.on("state", ({transport}) => {
+      if (transport === "websocket") resolve();
+    }));
+    const socket = await opening;
+    await client.refresh(other);
+    socket.onopen();
+    await moved;
+    await client.subscribe(["b"], () => {}).ready;
+    say(commands.slice(0, 3));
+    client.close();
+    """
+    assert run(REFRESHED + script, urls, "ws") == [["ping", "auth with the other", "subscribe"]]
