@@ -149,10 +149,9 @@ class FrameReader:
         assert self._meter is not None
         if PONG in data:
             data = self._meter.without_pongs(data)
-        if not self._meter.fits(data):
-            yield Broken(1009, "message too big")
-            return
-        parser.receive_data(data)
+        size = len(data)
+        fitting = self._meter.count_fitting(data)
+        parser.receive_data(data[:fitting])
         for event in parser.events():
             match event:
                 case events.TextMessage(data=text, message_finished=finished):
@@ -171,7 +170,9 @@ class FrameReader:
                 case events.CloseConnection(code=code):
                     yield Broken(int(code), "broken frame")
                     return
-        if self._meter.between_messages:
+        if fitting < size:
+            yield Broken(1009, "message too big")
+        elif self._meter.between_messages:
             self._forget_parser()
 
     def _forget_parser(self) -> None:
@@ -289,7 +290,7 @@ class FrameMeter:
         return not (self._header or self._left or self._fragments)
 
     def without_pongs(self, data: bytes) -> bytes:
-        """What has come, without the pongs that are there whole; for `fits`, and then the parser.
+        """What has come, without the pongs that are there whole; for meter and parser.
 
         They may stand between the fragments of a message and say nothing, so that nobody else has
         a turn until the last of them is parsed: ten thousand, 130 ms.
@@ -316,13 +317,14 @@ class FrameMeter:
             position += header + _payload_size(data, position)
         return b"".join((*pieces, data[taken:])) if taken else data
 
-    def fits(self, data: bytes) -> bool:
-        """Whether every message in the stream, `data` included, is within the limits.
+    def count_fitting(self, data: bytes) -> int:
+        """How many bytes of `data` come before the frame with which a message exceeds a limit.
 
         Looks at headers only; a header announces its payload, so a message is refused before
-        it has come. After False, the meter is of no more use.
+        it has come. If these aren't all, the meter is of no more use.
         """
         position = 0
+        before = len(self._header)
         if self._header:
             data = self._header + data
             self._header = b""
@@ -336,17 +338,17 @@ class FrameMeter:
             header = _header_size(data, position)
             if header is None or size - position < header:
                 self._header = data[position:]
-                return True
+                break
             self._left = _payload_size(data, position)
             if not data[position] & _CONTROL:
                 self._size += self._left
                 self._fragments += 1
                 if self._size > self._limit or self._fragments > self._most_fragments:
-                    return False
+                    return max(0, position - before)
                 if data[position] & _FIN:
                     self._size = self._fragments = 0
             position += header
-        return True
+        return size - before
 
 
 def _header_size(data: bytes, start: int) -> int | None:

@@ -223,6 +223,19 @@ def test_a_message_too_large_is_told_before_it_has_come() -> None:
     assert list(small.receive(client_frame(1, b"x" * 101))) == [Broken(1009, "message too big")]
 
 
+@pytest.mark.parametrize("begun", [b"", client_frame(1, b"in ", fin=False)])
+def test_what_stands_before_a_message_too_large_is_read_however_it_is_cut(begun: bytes) -> None:
+    before = (
+        client_frame(0 if begun else 1, b"time") + client_frame(9, b"?") + client_frame(2, b"b")
+    )
+    stream = begun + before + client_frame(1, b"x" * 101)
+    told = [Text(b"in time" if begun else b"time"), Pinged(b"?"), Binary(b"b")]
+    for step in range(1, len(stream) + 1):
+        reader = FrameReader(100)
+        found = read(reader, cut(stream, list(range(step, len(stream), step))))
+        assert list(found) == [*told, Broken(1009, "message too big")]
+
+
 def announced(opcode: int, size: int, *, fin: bool = True) -> bytes:
     """A frame of `size` bytes of anything."""
     return client_frame(opcode, b"x" * size, fin=fin)
@@ -251,17 +264,19 @@ def test_the_meter_measures_messages_however_they_are_cut(
     edges = [0, *sorted(cut for cut in cuts if cut < len(stream)), len(stream)]
     found = True
     for a, b in itertools.pairwise(edges):
-        found = found and meter.fits(stream[a:b])
+        found = found and meter.count_fitting(stream[a:b]) == b - a
     assert found == fits
 
 
 def test_a_message_too_large_is_known_from_its_header() -> None:
-    assert not FrameMeter(1_000).fits(announced(1, 1_001)[:8])
-    assert FrameMeter(1_000).fits(announced(1, 1_000))
-    assert not FrameMeter(1_000).fits(announced(2, 1 << 17)[:14])
+    assert FrameMeter(1_000).count_fitting(announced(1, 1_001)[:8]) == 0
+    whole = announced(1, 1_000)
+    assert FrameMeter(1_000).count_fitting(whole) == len(whole)
+    assert FrameMeter(1_000).count_fitting(announced(2, 1 << 17)[:14]) == 0
 
 
 def test_a_flood_of_empty_fragments_is_a_message_too_large() -> None:
     meter = FrameMeter(1_000)
-    assert meter.fits(announced(1, 0, fin=False) * 1024)
-    assert not meter.fits(announced(0, 0, fin=False))
+    most = announced(1, 0, fin=False) * 1024
+    assert meter.count_fitting(most) == len(most)
+    assert meter.count_fitting(announced(0, 0, fin=False)) == 0
