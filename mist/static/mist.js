@@ -190,6 +190,7 @@ function reportUncaught(error) {
 class DeliveryQueue {
   #items = [];
   #next = 0;
+  #messages = 0; // of the items; the others are no more than there are subscriptions
   #weight = 0;
   #running = false;
   #spent = 0; // seconds in handlers, since the turn began
@@ -201,24 +202,20 @@ class DeliveryQueue {
     this.limit = limit;
   }
 
-  get length() {
-    return this.#items.length - this.#next;
-  }
-
   /** Whether it holds too much. */
   get full() {
-    return this.length > this.limit || this.#weight > MAX_QUEUED;
+    return this.#messages > this.limit || this.#weight > MAX_QUEUED;
   }
 
   /** The high-water mark: whether those who fill it and can wait should. */
   get congested() {
-    return this.length * 4 > this.limit || this.#weight * 4 > MAX_QUEUED;
+    return this.#messages * 4 > this.limit || this.#weight * 4 > MAX_QUEUED;
   }
 
-  /** @param act must not throw; `weight` is in characters. */
-  push(act, weight = 0) {
+  /** @param act must not throw; `weight` is in characters, of a message; null for anything else. */
+  push(act, weight = null) {
     this.#items.push({act, weight});
-    this.#weight += weight;
+    this.#count(1, weight);
     if (this.#running) return;
     this.#running = true;
     queueMicrotask(() => this.#run());
@@ -238,13 +235,19 @@ class DeliveryQueue {
       }
       const {act, weight} = this.#items[this.#next];
       this.#items[this.#next++] = undefined;
-      this.#weight -= weight;
+      this.#count(-1, weight);
       const begun = now();
       act();
       this.#spend(now() - begun);
     }
     this.#running = false;
     this.#compact();
+  }
+
+  #count(sign, weight) {
+    if (weight === null) return;
+    this.#messages += sign;
+    this.#weight += sign * weight;
   }
 
   #spend(seconds) {

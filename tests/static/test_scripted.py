@@ -119,3 +119,26 @@ def test_a_token_that_cannot_be_checked_now_is_told() -> None:
     client.close();
     """
     assert run(script) == ["registry_unavailable", ["open", 1], "done"]
+
+
+def test_only_messages_wait_for_slow_handlers() -> None:
+    # A connection that brings all subscriptions back would be given up at its first message, again
+    # and again.
+    script = """
+    const client = open({maxQueue: 20});
+    const tags = Array.from({length: 50}, (_, index) => `t${index}`);
+    let asked;
+    const request = new Promise((resolve) => (asked = resolve));
+    answer = (frame) => (frame.command === "subscribe" ? (asked(frame), null) : undefined);
+    const subscriptions = tags.map((each) => client.subscribe([each], () => {}));
+    const {ref} = await request;
+    sockets[0].onmessage({data: JSON.stringify({success: true, command: "subscribe", ref})});
+    for (const data of tags.slice(0, 20)) {
+      sockets[0].onmessage?.({data: JSON.stringify({keys: ["t1"], data})});
+    }
+    await Promise.all(subscriptions.map((each) => each.ready));
+    await turn();
+    say([client.state, sockets.length]);
+    client.close();
+    """
+    assert run(script) == [["open", 1]]
