@@ -291,7 +291,10 @@ export interface TokenOptions extends CommonOptions {
 }
 
 export interface GetTokenOptions extends CommonOptions {
-  /** Called for each attempt to connect, by `refresh`, and before a JWT expires. */
+  /**
+   * Called for each attempt to connect, by `refresh`, and before a JWT expires; not while a token that
+   * `refresh` was given is good.
+   */
   getToken: () => string | Promise<string>;
   token?: undefined;
 }

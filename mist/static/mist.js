@@ -1777,9 +1777,9 @@ class Client {
   }
 
   async refresh(token) {
-    if (token !== undefined) this.#options.token = token;
-    else if (!this.#options.getToken) throw new TypeError("there is no getToken");
+    if (token === undefined && !this.#options.getToken) throw new TypeError("there is no getToken");
     if (this.#state === "closed") throw new MistError("closed", "the client is closed");
+    this.#options.token = token;
     return this.#present();
   }
 
@@ -1819,13 +1819,20 @@ class Client {
         failure = error instanceof Failure ? error : lost(error.message, {cause: error});
       }
       if (this.#state === "closed") return;
-      // A client with getToken may get a new token by now, and `refresh` may have given one.
-      const {token, getToken} = this.#options;
-      const another = token === undefined ? getToken && lasted > 0 : token !== this.#presented;
-      const renew = failure.code === "unauthorized" && another;
+      const renew = failure.code === "unauthorized" && this.#hasAnotherToken(lasted > 0);
       if (failure.final && !renew) return void this.#end(failure);
       await this.#pause(failure, lasted >= HEALTHY_AFTER);
     }
+  }
+
+  /** Whether another token may do where the last one was refused, on a connection that was open. */
+  #hasAnotherToken(wasOpen) {
+    const {token, getToken} = this.#options;
+    if (token === undefined) return getToken !== undefined && wasOpen; // it may give a new one by now
+    if (token !== this.#presented) return true; // `refresh` was given it meanwhile
+    if (getToken === undefined) return false;
+    this.#options.token = undefined; // what `refresh` was given has come to its end
+    return true;
   }
 
   /** Open the best transport that works. */

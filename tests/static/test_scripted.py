@@ -142,3 +142,24 @@ def test_only_messages_wait_for_slow_handlers() -> None:
     client.close();
     """
     assert run(script) == [["open", 1]]
+
+
+def test_who_can_get_tokens_gets_one_when_the_one_it_was_given_has_ended() -> None:
+    script = """
+    let asked = 0;
+    const client = open({token: async () => `got ${++asked}`, backoff: {baseSeconds: 0.01}});
+    await client.subscribe(["a"], () => {}).ready;
+    const presented = () => sockets.at(-1).frames.findLast(({command}) => command === "auth").token;
+    await client.refresh("given");
+    say(presented());
+    await client.refresh();
+    say(presented());
+    await client.refresh("given");
+    const opened = new Promise((resolve) => client.on("state", ({state}) => {
+      if (state === "open" || state === "closed") resolve(state);
+    }));
+    sockets[0].onclose({code: 4401, reason: "unauthorized"});
+    say([await opened, asked]);
+    client.close();
+    """
+    assert run(script) == ["given", "got 2", ["open", 3]]
