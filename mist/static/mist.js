@@ -2066,7 +2066,10 @@ class Client {
 
   #revoked(listeners) {
     const subscriptions = this.#public(listeners);
-    for (const each of listeners) this.#subscriptions.delete(each);
+    for (const each of listeners) {
+      this.#subscriptions.delete(each);
+      each.ready.reject(new MistError("not_granted", "the token allows it no more"));
+    }
     if (subscriptions.length) this.#emit("revoked", {tags: subscriptions[0].tags, subscriptions});
     this.#ended(subscriptions, "revoked");
   }

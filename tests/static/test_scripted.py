@@ -163,3 +163,18 @@ def test_who_can_get_tokens_gets_one_when_the_one_it_was_given_has_ended() -> No
     client.close();
     """
     assert run(script) == ["given", "got 2", ["open", 3]]
+
+
+def test_a_subscription_that_is_revoked_before_it_holds_is_told() -> None:
+    script = """
+    const client = open();
+    await client.subscribe(["a"], () => {}).ready;
+    answer = ({command}) => (command === "subscribe" ? null : undefined);
+    const second = client.subscribe(["a"], () => {}, {since: 0});
+    await turn();
+    sockets[0].say({command: "revoked", tags: ["a"]});
+    const late = new Promise((resolve) => setTimeout(resolve, 1000, "nothing"));
+    say(await Promise.race([outcome(second.ready), late]));
+    client.close();
+    """
+    assert run(script) == ["not_granted"]
