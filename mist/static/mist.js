@@ -1841,11 +1841,12 @@ class Client {
     const {urls, history} = found;
     this.#publishUrl = found.publishUrl;
     if (history !== null) this.#setHistory(history);
+    const token = await this.#withTimeout(this.#token()); // if it fails, no transport has
     const failed = [];
     let failure = new Failure("no_transport", "the server offers none of the wanted transports");
     for (const name of this.#fallback.order(urls)) {
       try {
-        const transport = await this.#open(name, urls[name]);
+        const transport = await this.#open(name, urls[name], token);
         this.#fallback.worked(name, failed);
         return [name, transport];
       } catch (error) {
@@ -1862,8 +1863,7 @@ class Client {
     else if (this.#table.history === false) this.#table.history = null; // there is one after all
   }
 
-  async #open(name, url) {
-    const token = await this.#withTimeout(this.#token());
+  async #open(name, url, token) {
     if (this.#state === "closed") throw new MistError("closed", "the client is closed");
     const {WebSocket} = this.#options;
     const more = {WebSocket, publishUrl: this.#publishUrl, presence: this.#presence};
@@ -1957,9 +1957,10 @@ class Client {
   async #tryAll(names, signal) {
     try {
       const {urls} = await this.#withTimeout(this.#endpoints.find(signal));
+      const token = await this.#withTimeout(this.#token());
       for (const each of names.filter((it) => urls[it])) {
         try {
-          return [each, await this.#open(each, urls[each])];
+          return [each, await this.#open(each, urls[each], token)];
         } catch {
           if (signal.aborted) return null;
         }

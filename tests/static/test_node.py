@@ -381,3 +381,17 @@ def test_a_token_that_is_given_while_a_better_transport_opens_is_the_one_in_use(
     client.close();
     """
     assert run(REFRESHED + script, urls, "ws") == [["ping", "auth with the other", "subscribe"]]
+
+
+def test_a_get_token_that_fails_is_no_failure_of_a_transport(urls: list[str]) -> None:
+    script = """
+    let asked = 0;
+    const client = open(http, {WebSocket, token: async () => {
+      if (!asked++) throw new Error("offline");
+      return "T";
+    }});
+    await client.subscribe(["a"], () => {}).ready;
+    say(client.transport);
+    client.close();
+    """
+    assert run(REFRESHED + script, urls, "ws") == ["websocket"]
