@@ -59,8 +59,8 @@ export class MistError extends Error {
    * `protocol_violation` (these end the client); `connection_lost`, `going_away`, `timed_out`,
    * `too_many_requests`, `session_ended`, `too_slow`, `unreachable`, `no_token`, `no_transport`,
    * `history_unavailable`, `registry_unavailable` (it reconnects); `not_granted`, `history_off`,
-   * `invalid_position`, `too_many_subscriptions`, `refused` (a subscription or a publish was
-   * refused); `idempotency_conflict`, `payload_too_large`, `too_many_publishes` (a publish was);
+   * `latest_off`, `invalid_position`, `too_many_subscriptions`, `refused` (a subscription or a publish
+   * was refused); `presence_off`, `too_many_watches` (a watch of presence was); `idempotency_conflict`, `payload_too_large`, `too_many_publishes` (a publish was);
    * `no_websocket` (thrown by `connect`); `handler_failed`; `closed` (by the program); and codes of
    * HTTP responses.
    */

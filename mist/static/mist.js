@@ -1196,6 +1196,7 @@ class HttpTransport extends Transport {
 
   /** Each tag set has requests of its own, which are made again until it is watched no more. */
   async watchPresence(tags) {
+    if (this.hasEnded) return; // nobody would end the loop
     const ending = new AbortController();
     this.unwatchPresence(tags);
     this.#presence.set(tags.join(","), ending);
