@@ -142,7 +142,7 @@ async def test_what_comes_while_as_much_goes_is_not_traversed(
 
 
 async def test_an_idle_process_is_woken_twice_a_second(
-    keeping_small: None, monkeypatch: pytest.MonkeyPatch
+    autojump_clock: trio.testing.MockClock, keeping_small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = []
     monkeypatch.setattr(gc, "get_count", lambda: looks.append(trio.current_time()) or (0, 0, 0))
