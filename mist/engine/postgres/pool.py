@@ -196,7 +196,8 @@ class Pool:
         return connection
 
     async def _connect(self, scope: trio.CancelScope, *, listening: bool) -> Connection:
-        connection, server = await dial(self._location, self._servers, scope)
+        # A copy: others that connect meanwhile sort them.
+        connection, server = await dial(self._location, tuple(self._servers), scope)
         self._servers.sort(key=lambda each: each != server)  # it is the primary as yet
         script = _KEEPALIVE + (f'LISTEN "{self._channel}";' if listening else "")
         try:

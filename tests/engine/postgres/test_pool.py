@@ -10,9 +10,11 @@ import trio.testing
 
 from mist.engine.contract import Placed
 from mist.engine.postgres.engine import PostgresEngine
+from mist.engine.postgres.location import Location
+from mist.engine.postgres.pool import Pool
 from tests.engine.outages import QUICK, SOON, all_refused, answered, refused
 from tests.engine.postgres.conftest import Open
-from tests.engine.postgres_server import PostgresServer
+from tests.engine.postgres_server import HOST, PostgresServer
 from tests.engine.proxy import Proxy
 from tests.engine.test_contract import fill, read_all
 from tests.waiting import until
@@ -255,3 +257,26 @@ async def test_a_server_with_too_many_connections_is_told(
                 stack.enter_context(postgres.connect())
         assert "too many clients" in await refused(lambda: engine.append("n", 2, b"", 0, epoch))
     await answered(lambda: engine.append("n", 2, b"", 0, epoch))
+
+
+async def test_the_primary_is_found_while_others_find_it(
+    postgres: PostgresServer, nursery: trio.Nursery
+) -> None:
+    (silent,) = await trio.open_tcp_listeners(0, host=HOST)
+    url = postgres.url().replace("@", f"@{HOST}:{silent.socket.getsockname()[1]},", 1)
+    pool = Pool(Location.parse(url), "channel")
+    answers = [trio.Event(), trio.Event()]
+
+    async def ask(answer: trio.Event) -> None:
+        assert await pool.ask("SELECT 1::int8") == [[1]]
+        answer.set()
+
+    streams = []
+    async with silent:
+        for answer in answers:
+            nursery.start_soon(ask, answer)
+            streams.append(await silent.accept())
+        for stream, answer in zip(streams, answers, strict=True):
+            await stream.aclose()
+            await answer.wait()
+    pool.close()
