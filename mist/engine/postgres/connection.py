@@ -34,6 +34,14 @@ Row: TypeAlias = Sequence[Cell]
 
 _SLOWEST: Final = 4 << 20  # bytes a second of large values
 
+# Of one server it is told what is wrong with it, in words of our own; see `requirements`. Not
+# libpq's `target_session_attrs`, which believes a pooler that repeats what a server said earlier.
+_BE_PRIMARY: Final = """
+DO $$ BEGIN
+  IF current_setting('transaction_read_only')::bool THEN RAISE read_only_sql_transaction; END IF;
+END $$;
+"""
+
 # Object identifiers of types; see `pg_type.dat`.
 _BOOL, _BYTEA, _INT8, _TEXT, _BYTEAS = 16, 17, 20, 25, 1001
 _ARRAY: Final = struct.Struct(">iiIii")  # dimensions, whether it has NULL, type, length, first
@@ -153,50 +161,74 @@ class Connection:
 
 
 async def dial(
-    location: Location, servers: Sequence[Address], scope: trio.CancelScope
+    location: Location, servers: Sequence[Address], script: str, deadline: float
 ) -> tuple[Connection, Address]:
     """Open a connection to the first of a location's servers that will do.
 
     Of several, only the primary does.
 
     Args:
-        servers: in the order in which they are tried.
-        scope: has the deadline; each server, and each address of it, gets its share of the time.
+        servers: all of them, in the order in which they are tried.
+        script: done first.
+        deadline: by trio's clock; each server, and each address of it, gets its share of the time.
 
     Returns:
         The connection, and the server that it leads to.
 
     Raises:
-        EngineUnavailable: says why not.
+        EngineUnavailable: says why not, of each.
     """
-    why = f"no answer in {location.connect_timeout:g} s"
+    reasons: dict[Address, str] = {}
+    if len(servers) > 1:
+        script = _BE_PRIMARY + script
     for place, server in enumerate(servers):
-        share = (scope.deadline - trio.current_time()) / (len(servers) - place)
+        share = (deadline - trio.current_time()) / (len(servers) - place)
         try:
-            connection = await _reach(location, server, trio.current_time() + share)
-        except ConnectionLost as error:
-            why = str(error)
+            connection = await _reach(location, server, script, trio.current_time() + share)
+        except (ConnectionLost, ServerError) as error:
+            reasons[server] = str(error)
         else:
             if connection is not None:
                 return connection, server
+            reasons[server] = f"no answer in {share:.2g} s"
+    if len(reasons) == 1:
+        (why,) = reasons.values()
+    else:
+        why = "; ".join([f"{reasons[each]} ({each})" for each in dict.fromkeys(location.servers)])
     raise EngineUnavailable(f"can't connect to PostgreSQL at {location.name}: {why}")
 
 
-async def _reach(location: Location, server: Address, deadline: float) -> Connection | None:
-    """A connection to a server; None where it doesn't answer by then. Raises `ConnectionLost`."""
+async def _reach(
+    location: Location, server: Address, script: str, deadline: float
+) -> Connection | None:
+    """A connection to a server; None where it doesn't answer by then.
+
+    Raises:
+        ConnectionLost, ServerError: see there.
+    """
     lost: ConnectionLost | None = None
     with trio.move_on_at(deadline):
         addresses = await _addresses(server)
         for place, address in enumerate(addresses):
             share = (deadline - trio.current_time()) / (len(addresses) - place)
-            with trio.move_on_after(share):
+            with trio.move_on_after(share) as scope:
                 try:
-                    return Connection(await _connect(location, server, address))
+                    return await _prepare(await _connect(location, server, address), script, scope)
                 except ConnectionLost as error:
                     lost = error
     if lost is not None:
         raise lost
     return None
+
+
+async def _prepare(pgconn: pq.abc.PGconn, script: str, scope: trio.CancelScope) -> Connection:
+    connection = Connection(pgconn)
+    try:
+        await connection.run(script, scope)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 async def _addresses(server: Address) -> list[str]:
@@ -220,8 +252,6 @@ async def _connect(location: Location, server: Address, address: str) -> pq.abc.
         "password": location.password,
         "application_name": "mist",
         "gssencmode": "disable",  # it would wait for other servers
-        # Of one server it is told what is wrong with it, in words of our own; see `requirements`.
-        "target_session_attrs": "read-write" if len(location.servers) > 1 else "",
         **dict(location.tls),
     }
     given = {name: value for name, value in settings.items() if value}

@@ -16,8 +16,9 @@ _REASONS: Final = {
     "57014": "it has canceled the query",
 }
 
-# The server ends the connection, or already has: shutdown, crash of another process, restart.
-_LOST: Final = frozenset({"57P01", "57P02", "57P03", "57P05"})
+# The server ends the connection, or already has: shutdown, crash of another process, restart. Or it
+# only reads: it may have been the primary, and another connection leads to the one that is now.
+_LOST: Final = frozenset({"25006", "57P01", "57P02", "57P03", "57P05"})
 
 _SEVERITY: Final = re.compile(r"[^\W\d_]+:\s+")  # "FATAL:  ", in whichever language
 
@@ -56,8 +57,6 @@ def connection_error(text: str) -> str:
     """
     why = text.partition(" failed: ")[2] or text
     why = why.partition("\n")[0].strip()
-    if why == "session is read-only":  # of libpq itself, where a primary was asked for
-        return _REASONS["25006"]
     found = _SEVERITY.match(why)
     why = why[found.end() :] if found else why
     return (why[:1].lower() + why[1:])[:200] or "it can't be reached"

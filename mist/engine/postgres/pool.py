@@ -178,33 +178,21 @@ class Pool:
     async def _open(self, *, listening: bool) -> Connection:
         """A new connection, ready for use."""
         await trio.sleep_until(self._retry)
-        connection = None
         try:
-            with trio.move_on_after(self._location.connect_timeout) as scope:
-                connection = await self._connect(scope, listening=listening)
+            connection = await self._connect(listening=listening)
         except EngineUnavailable:
             self._back_off()
             raise
-        except (ConnectionLost, ServerError) as error:
-            self._back_off()
-            raise self._unavailable(str(error)) from None
-        if connection is None:
-            self._back_off()
-            why = f"no answer in {self._location.connect_timeout:g} s"
-            raise EngineUnavailable(f"can't connect to PostgreSQL at {self._location.name}: {why}")
         self._delay = 0.0
         return connection
 
-    async def _connect(self, scope: trio.CancelScope, *, listening: bool) -> Connection:
-        # A copy: others that connect meanwhile sort them.
-        connection, server = await dial(self._location, tuple(self._servers), scope)
-        self._servers.sort(key=lambda each: each != server)  # it is the primary as yet
+    async def _connect(self, *, listening: bool) -> Connection:
+        deadline = trio.current_time() + self._location.connect_timeout
         script = _KEEPALIVE + (f'LISTEN "{self._channel}";' if listening else "")
-        try:
-            await connection.run(script, scope)
-        except BaseException:
-            connection.close()
-            raise
+        # A copy: others that connect meanwhile sort them.
+        servers = tuple(self._servers)
+        connection, server = await dial(self._location, servers, script, deadline)
+        self._servers.sort(key=lambda each: each != server)  # it is the primary as yet
         connection.notified = True  # of what came before
         return connection
 

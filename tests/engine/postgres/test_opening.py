@@ -33,12 +33,13 @@ def refusal(postgres: PostgresServer, realm: str, caplog: pytest.LogCaptureFixtu
     async def refusal(
         user: str = "postgres",
         password: str = PASSWORD,
-        port: int = 0,
+        port: int | str = 0,
         durability: Durability = Durability.POWER,
         database: str = "postgres",
+        seconds: float = 0.5,
     ) -> str:
         place = f"{user}:{password}@{HOST}:{port or postgres.port}/{database}"
-        url = f"postgresql://{place}?realm={realm}&timeout=2&connect_timeout=0.5"
+        url = f"postgresql://{place}?realm={realm}&timeout={4 * seconds}&connect_timeout={seconds}"
         with trio.fail_after(10):
             with pytest.raises(StartupError) as error:
                 await open_engine(url, durability=durability)
@@ -75,6 +76,20 @@ async def test_a_server_that_is_not_there(refusal: Refusal) -> None:
 async def test_a_server_that_says_nothing(refusal: Refusal) -> None:
     with socket.create_server((HOST, 0)) as sock:
         assert "no answer in 0.5 s" in await refusal(port=sock.getsockname()[1])
+
+
+async def test_of_several_servers_each_is_said_why_not(
+    postgres: PostgresServer, refusal: Refusal
+) -> None:
+    gone = free_port()
+    with socket.create_server((HOST, 0)) as sock:
+        ports = (postgres.port, gone, sock.getsockname()[1])
+        first, second, third = [f"{HOST}:{each}" for each in ports]
+        text = await refusal(password="another's", port=f"{ports[0]},{second},{third}", seconds=4)
+    assert text.startswith(f"engine: can't connect to PostgreSQL at {first}, {second}, {third}: ")
+    assert f'password authentication failed for user "postgres" ({first}); ' in text
+    assert f"; connection refused ({second}); no answer in " in text
+    assert text.endswith(f" s ({third})")
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])

@@ -14,8 +14,16 @@ import trio
 from mist.engine.contract import Record
 from mist.engine.opening import open_engine
 from mist.engine.postgres.engine import PostgresEngine
+from mist.engine.postgres.location import Location
+from mist.engine.postgres.pool import Pool
 from tests.engine.postgres.conftest import Open
-from tests.engine.postgres_server import HOST, PASSWORD, PostgresServer, server_user
+from tests.engine.postgres_server import (
+    HOST,
+    PASSWORD,
+    PostgresServer,
+    PostgresServers,
+    server_user,
+)
 from tests.engine.test_contract import fill, read_all
 from tests.ports import free_port
 from tests.waiting import until
@@ -140,3 +148,33 @@ async def test_another_password_is_refused(pooler: int, pooled: PostgresEngine) 
     url = f"postgresql://postgres:another@{HOST}:{pooler}/postgres"
     with pytest.raises(Exception, match="password authentication failed"):
         await open_engine(url)
+
+
+async def test_what_only_reads_behind_a_pooler_is_the_primary_no_more(
+    pooler: int, postgres: PostgresServer, postgres_servers: PostgresServers
+) -> None:
+    """The pooler keeps its clients' connections, and tells new ones what the server once said."""
+    other = postgres_servers.get("wheel")
+    url = postgres.url().replace(f"{HOST}:{postgres.port}", f"{HOST}:{pooler},{HOST}:{other.port}")
+    pool = Pool(Location.parse(url), "channel")
+
+    async def write() -> int:
+        """The port of the server that has taken it."""
+        await pool.ask("COMMENT ON SCHEMA public IS 'standard public schema'")
+        ((port,),) = await pool.ask("SELECT current_setting('port')::int8")
+        assert isinstance(port, int)
+        return port
+
+    assert await write() == postgres.port
+    postgres.ask("ALTER SYSTEM SET default_transaction_read_only = on")
+    postgres.ask("SELECT pg_reload_conf()")
+    try:
+        await until(lambda: postgres.ask("SHOW default_transaction_read_only") == [("on",)])
+        with trio.fail_after(20):
+            assert await write() == other.port
+    finally:
+        with postgres.connect() as connection:
+            connection.execute("SET default_transaction_read_only = off")
+            connection.execute("ALTER SYSTEM RESET default_transaction_read_only")
+            connection.execute("SELECT pg_reload_conf()")
+        pool.close()
