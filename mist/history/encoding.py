@@ -8,7 +8,7 @@ None looks at each message: what is done for each is done in C, a column at a ti
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import count, repeat
+from itertools import chain, count, repeat
 from operator import add, sub
 from typing import Final
 
@@ -51,6 +51,7 @@ _RUNS: Final = 1_024
 
 _LONG: Final = 131_072  # bytes of tag lists, which take some 10 ms to encode
 _MANY: Final = 1_000  # publications, likewise
+_ADDRESSES: Final = 500  # subjects and topics, of which what is derived takes as long
 
 
 @attrs.define
@@ -162,14 +163,15 @@ def encode_blocks(publications: Sequence[Publication], times: Sequence[int]) -> 
 
 def takes_long(publications: Sequence[Publication]) -> bool:
     """Whether encoding messages would keep the event loop for long."""
-    size = 0
     if len(publications) > _MANY:
         return True
-    for each in publications:
-        size += sum(map(len, each.batch.tag_lists))
-        if size > _LONG:
-            return True
-    return False
+    lists = list(chain.from_iterable([each.batch.tag_lists for each in publications]))
+    if sum(map(len, lists)) > _LONG:
+        return True
+    if len(lists) <= _ADDRESSES:
+        return False
+    tags = b",".join([b"", *set(lists)])
+    return tags.count(b",.") + tags.count(b",/") > _ADDRESSES
 
 
 def _cut(publication: Publication, most: int) -> Iterator[Publication]:

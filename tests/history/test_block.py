@@ -343,3 +343,13 @@ def test_a_tag_list_too_large_for_the_cache_is_read_all_the_same():
 def test_what_is_many_takes_long_however_small_it_is():
     assert not takes_long([one("a")] * 1_000)
     assert takes_long([one("a")] * 1_001)
+
+
+@pytest.mark.parametrize("address", [".s.%d", "/t/%d"])
+def test_many_addresses_take_long_and_one_that_comes_often_does_not(address: str):
+    each = [run(address % number, "x") for number in range(1_000)]
+    assert takes_long([Publication.of_runs(each, 1.0)])
+    assert takes_long([Publication.of_runs(each[place::2], 1.0) for place in range(2)])
+    assert not takes_long([Publication.of_runs(each[:200] * 5, 1.0)])
+    others = [run(f"s{number}", "x") for number in range(1_000)]
+    assert not takes_long([Publication.of_runs(others, 1.0)])
