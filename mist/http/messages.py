@@ -5,7 +5,8 @@ POST /v1/messages       all of a request's messages or none; durable when answer
 GET /v1/messages        a page of messages that match any of some tag sets, by ascending ids
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Annotated, Final
 
 import attrs
@@ -155,6 +156,8 @@ class _Publishing:
         self._account = context.access.account(caller, request)
         grant = None if caller.record is None else caller.record.grant
         self._found = Reading(context.hub.limits, grant)
+        self._envelopes: list[Envelope | None] = []
+        self._site: str | None = None  # for which these were made
 
     async def publish(self, body: bytes, key: Key | None, *, lines: bool) -> Response:
         """Publish a body's messages, and answer."""
@@ -188,7 +191,7 @@ class _Publishing:
             if key is not None and not hub.keys_in_memory.once(key, lambda: fresh.append(key)):
                 return False
             if key is None or fresh:
-                await hub.publish_checked(checked, self._envelopes(), self._account)
+                await hub.publish_checked(checked, self._envelopes, self._account)
             await self._let_go(checked)
         return True
 
@@ -197,7 +200,7 @@ class _Publishing:
         hub = self._hub
         with Checked(hub.broker) as checked:
             await self._check(checked)
-            first = await hub.store_checked(checked, self._caller.name, key, self._envelopes())
+            first = await hub.store_checked(checked, self._caller.name, key, self._envelopes)
             await self._let_go(checked)
         return first
 
@@ -212,7 +215,7 @@ class _Publishing:
             NotGranted, Problem: as `_authorize`; or too much waits for the disk (503).
         """
         await self._hub.check(checked, self._found.messages, self._account)
-        await self._authorize()
+        await self._authorize(checked)
         check_room(self._hub)
 
     async def _let_go(self, checked: Checked) -> None:
@@ -221,11 +224,11 @@ class _Publishing:
         found = self._found
         await self._hub.turns.drive(emptying(found.messages), self._account)
 
-    async def _authorize(self) -> None:
-        """Check the right to publish all of it, in turns.
+    async def _authorize(self, checked: Checked) -> None:
+        """Check the right to publish all of it, and make the batches, in turns.
 
-        When this returns the token is as it was when the last message was checked; it stays so
-        until the next await.
+        When this returns the token is as it was when the last message was checked, and its site as
+        it is in the batches; it stays so until the next await.
 
         Raises:
             NotGranted: the token may not publish one of them.
@@ -234,26 +237,37 @@ class _Publishing:
         found = self._found
         while True:
             caller = self._caller = self._access.again(self._caller, self._request)
-            if caller.record is None:
-                return
-            if found.grant != caller.record.grant:  # the token has changed since
-                await self._hub.turns.drive(found.ask(caller.record.grant), self._account)
+            record = caller.record
+            if record is not None and found.grant != record.grant:  # the token has changed since
+                await self._hub.turns.drive(found.ask(record.grant), self._account)
                 continue
             if not found.granted:
                 raise NotGranted
-            return
+            site = "" if record is None else record.attributes.site
+            if site == self._site:
+                return
+            await self._hub.turns.drive(self._address(site, checked), self._account)
 
-    def _envelopes(self) -> list[Envelope | None]:
-        record = self._caller.record
-        site = "" if record is None else record.attributes.site
+    def _address(self, site: str, checked: Checked) -> Iterator[None]:
+        """Address all messages, in steps; neighbours with one audience have one envelope."""
+        self._site = None
         traced = self._traced()
-        if not site and not any(self._found.audiences):
+        audiences = self._found.audiences
+        if not site and not any(audiences):
             # Nobody's messages are targeted, as nearly always.
-            return [] if traced is None else [traced] * len(self._found.messages)
-        audiences = [for_site(each, site) if site else each for each in self._found.audiences]
-        if traced is not None:
-            return [attrs.evolve(traced, audience=each) for each in audiences]
-        return [None if each is None else Envelope(audience=each) for each in audiences]
+            self._envelopes = [] if traced is None else [traced] * len(audiences)
+        else:
+            self._envelopes = []
+            for audience, same in groupby(audiences):
+                bound = for_site(audience, site) if site else audience
+                envelope = traced
+                if bound is not None:
+                    bound.text  # noqa: B018  # kept, as by `Reading`
+                    envelope = attrs.evolve(traced or Envelope(), audience=bound)
+                self._envelopes += [envelope] * len(list(same))
+                yield
+        yield from checked.address(self._envelopes)
+        self._site = site
 
     def _traced(self) -> Envelope | None:
         """What tells consumers the trace; None where the publisher doesn't know it either."""

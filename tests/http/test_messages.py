@@ -11,11 +11,13 @@ import pytest
 import trio
 import trio.testing
 
+from mist.attributes import Attributes
+from mist.audience import Audience
 from mist.auth import Record
-from mist.commands import AddTags, Register, RemoveTags, Subscribe, Unregister
+from mist.commands import AddTags, Register, RemoveTags, SetAttributes, Subscribe, Unregister
 from mist.errors import HistoryUnavailable
 from mist.history import MAX_GROUP
-from mist.http import publications
+from mist.http import messages, publications
 from mist.protocols.line import LineProtocol
 from mist.server import Server
 from mist.sessions.receiving import CommandSession
@@ -455,6 +457,47 @@ async def test_others_have_their_turns_while_a_large_body_is_read_and_judged(
     assert answered.status == 200
     assert waited >= len(LARGE_LIST)
     assert len(await stored(server)) == len(LARGE_LIST)
+
+
+async def move(server: Server, token: str, site: str) -> None:
+    change = SetAttributes(token, Attributes.of_json({"site": site}))
+    await server.hub.registry.execute([change])
+
+
+async def test_messages_are_bound_in_turns_to_the_site_that_the_token_has_in_the_end(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await register(server, "may", ">*")
+    await move(server, "may", "s")
+    turns, wait, for_site = server.hub.turns, server.hub.turns.wait, messages.for_site
+    bound: list[str] = []
+    seen: set[int] = set()
+    waited = 0  # once all were bound
+
+    def binding(audience: Audience | None, site: str) -> Audience:
+        bound.append(site)
+        return for_site(audience, site)
+
+    async def looking(account: Account, *, late: bool = False) -> None:
+        nonlocal waited
+        seen.add(len(bound))
+        waited += len(bound) == 122
+        if len(bound) == 50:
+            await move(server, "may", "t")
+        await wait(account)
+
+    monkeypatch.setattr(messages, "for_site", binding)
+    monkeypatch.setattr(turns, "wait", looking)
+    monkeypatch.setattr(turns, "_clock", itertools.count().__next__)  # each step is too long
+    body = [{"tags": ["a"], "data": "x", "to": {"users": [number]}} for number in range(60)]
+    everyone = [{"tags": ["a"], "data": "x"}] * 40
+    assert (await request(server, "POST", MESSAGES, MAY, json=body + everyone)).status == 200
+    assert bound == ["s"] * 61 + ["t"] * 61  # neighbours to everyone have one audience
+    assert seen >= set(range(1, 122))
+    assert waited >= 61  # each batch is made in a step
+    page = (await request(server, "GET", f"{MESSAGES}?tags=a&since=0")).json()
+    expected = [{"users": [str(number)], "site": "t"} for number in range(60)]
+    assert [each["to"] for each in page["messages"]] == expected + [{"site": "t"}] * 40
 
 
 @pytest.mark.parametrize("data", ["x", '"' * 100_000])
