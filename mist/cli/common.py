@@ -1,7 +1,6 @@
 """Shared by the client commands: a connection to the server, and exit codes for errors."""
 
 import functools
-import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Concatenate, Final, ParamSpec, cast
@@ -10,7 +9,7 @@ import attrs
 import click
 import trio
 
-from mist.cli.exits import FULL, INTERRUPTED, REFUSED, UNREACHABLE, USAGE, drop_output, fail
+from mist.cli.exits import FULL, REFUSED, UNREACHABLE, USAGE, fail
 from mist.cli.http import HttpError, Site
 from mist.cli.options import HTTP_SCHEMES, secret_option, server_option
 from mist.cli.requests import Requests, websocket_url
@@ -24,7 +23,7 @@ from mist.errors import (
     Unauthorized,
 )
 
-__all__ = ["INTERRUPTED", "REFUSED", "UNREACHABLE", "USAGE", "Server", "client_command", "fail"]
+__all__ = ["REFUSED", "UNREACHABLE", "USAGE", "Server", "client_command", "fail"]
 
 SCHEMES: Final = ("tcp", "tcps", "tcp+unix", "ws", "wss", "ws+unix", *HTTP_SCHEMES)
 DEFAULT: Final = "tcp://127.0.0.1:1445"
@@ -113,11 +112,8 @@ def run(function: Callable[[], Awaitable[None]]) -> None:
         trio.run(function)
     except (Exception, KeyboardInterrupt, BaseExceptionGroup) as error:
         match _first(error):
-            case BrokenPipeError():
-                drop_output()  # the reader of the pipe has ended (`| head`)
-                sys.exit(0)
-            case KeyboardInterrupt():
-                sys.exit(INTERRUPTED)
+            case BrokenPipeError() | KeyboardInterrupt() as ended:
+                raise ended from None  # see `LazyGroup.invoke`
             case HttpError() as known:
                 fail(str(known), known.code)
             case MistError() as known:

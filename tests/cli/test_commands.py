@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -21,6 +22,20 @@ def run(
 ) -> "subprocess.CompletedProcess[str]":
     variables.setdefault("MIST_HOST", process.urls[0])
     return mist(*arguments, stdin=stdin, **variables)
+
+
+def printing(process: Process, command: str, to: "int | IO[str]") -> tuple[int, str]:
+    """The exit code and standard error of a command whose output goes to a file."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mist", *command.split()],
+        stdout=to,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(MIST_HOST=process.urls[0]),
+        timeout=30,
+        check=False,
+    )
+    return done.returncode, done.stderr
 
 
 class Subscriber:
@@ -214,16 +229,8 @@ def test_a_message_that_the_server_refuses_is_one_line(tmp_path: Path) -> None:
 def test_a_full_disk_is_one_line(process: Process, command: str) -> None:
     run(process, "publish", "full", "x")
     with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "mist", *command.split()],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(MIST_SERVER=process.urls[0]),
-            timeout=30,
-            check=False,
-        )
-    assert (done.returncode, done.stderr) == (1, "mist: can't write: No space left on device\n")
+        done = printing(process, command, full)
+    assert done == (1, "mist: can't write: No space left on device\n")
 
 
 @pytest.mark.parametrize(
@@ -253,16 +260,9 @@ def test_a_token_that_standard_input_does_not_have_is_told_of(
 def test_a_reader_that_has_enough_is_no_failure(process: Process, command: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run(
-        [sys.executable, "-m", "mist", *command.split()],
-        stdout=writer,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(MIST_HOST=process.urls[0]),
-        check=False,
-    )
+    done = printing(process, command, writer)
     os.close(writer)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done == (0, "")
 
 
 @pytest.mark.parametrize("errors", ["strict", "surrogateescape"])

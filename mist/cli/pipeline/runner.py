@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import shutil
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from rich.console import Console
 from rich.status import Status
 
 from mist.archive import ArchiveMissing
-from mist.cli.exits import INTERRUPTED, REFUSED, UNREACHABLE, USAGE, drop_output, fail
+from mist.cli.exits import REFUSED, UNREACHABLE, USAGE, fail
 from mist.cli.lazy import exit_on_interrupt
 from mist.cli.pipeline.options import Spark
 from mist.errors import CommandError, MistError, StartupError
@@ -196,14 +195,11 @@ def run_job(settings: Spark, work: Callable[[Run], None], *, on_spark: bool = Tr
 
 @contextlib.contextmanager
 def errors_as_exit_codes(*, verbose: bool) -> Iterator[None]:
-    """Turn errors of the block into one line and an exit code; Ctrl-C has its own code."""
+    """Turn errors of the block into one line and an exit code."""
     try:
         yield
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
     except BrokenPipeError:
-        drop_output()  # the reader of the pipe has ended (`| head`)
-        sys.exit(0)
+        raise  # see `LazyGroup.invoke`
     except MistError as error:
         if verbose and (details := getattr(error, "details", "")):
             click.echo(details, err=True)
