@@ -9,7 +9,7 @@ not: those are refused in guble's words.
 """
 
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -21,7 +21,6 @@ from starlette.types import Receive, Scope, Send
 
 from mist.audience import Audience
 from mist.broker.attribute_index import for_site
-from mist.broker.outbox import Outbox
 from mist.errors import DataTooLong, NotGranted
 from mist.http.access import Caller
 from mist.http.bodies import answer
@@ -37,6 +36,7 @@ from mist.protocols.topics.forms import APPLICATION, HEADERS, MESSAGE_ID, USER
 from mist.sessions.hub import Hub
 from mist.sessions.receiving import CommandSession
 from mist.sessions.session_table import ConnectedSession
+from mist.turns import outcome_of
 
 __all__ = ["OPERATIONS", "routes"]
 
@@ -184,7 +184,7 @@ def _headers(request: Request) -> str:
 
 
 async def _subscribers(hub: Hub, tags: TagSet) -> list[Subscriber]:
-    receivers = await _in_turns(hub.broker.receivers(tags))
+    receivers = await outcome_of(hub.broker.receivers(tags))
     sessions = list(hub.sessions)
     found: list[Subscriber] = []
     for start in range(0, len(sessions), _SLICE):
@@ -192,17 +192,6 @@ async def _subscribers(hub: Hub, tags: TagSet) -> list[Subscriber]:
         found += [_subscriber(each) for each in some if each.outbox in receivers]
         await trio.lowlevel.checkpoint()
     return found
-
-
-async def _in_turns(steps: Generator[None, None, set[Outbox]]) -> set[Outbox]:
-    """What steps come to; others have their turns between two of them."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: set[Outbox] = end.value
-            return found
-        await trio.lowlevel.checkpoint()
 
 
 def _subscriber(session: ConnectedSession) -> Subscriber:

@@ -16,6 +16,7 @@ from mist.broker.presence import NOBODY, Identity, Presence, PresenceLog, Seen
 from mist.engine.members import MAX_ANSWER
 from mist.message import TagSet
 from mist.sessions.presence_rooms import RoomKey
+from mist.turns import outcome_of
 
 __all__ = [
     "PresenceAt",
@@ -110,7 +111,9 @@ async def answer_presence(
     there: list[bytes] = []
     left = MAX_ANSWER - _ROOM
     for tags, site in question.rooms:
-        seen = NOBODY if presence is None else await _look(presence, frozenset(tags), site)
+        seen = (
+            NOBODY if presence is None else await outcome_of(presence.look(frozenset(tags), site))
+        )
         since = None if seen.since is None else list(seen.since.items())
         body = _encode(_There(seen.sessions, since))
         left -= len(body)
@@ -130,14 +133,3 @@ def _changes(presence: Presence | None, version: int) -> _Changes:
         return _Changes(presence.log.version, None)
     answer = _Changes(presence.log.version, list(map(sorted, changed)))
     return answer if len(_encode(answer)) <= MAX_ANSWER else _Changes(presence.log.version, None)
-
-
-async def _look(presence: Presence, tags: TagSet, site: str) -> Seen:
-    steps = presence.look(tags, site)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            seen: Seen = end.value
-            return seen
-        await trio.lowlevel.checkpoint()
