@@ -5,10 +5,9 @@ from urllib.parse import urlsplit
 
 import attrs
 
-__all__ = ["MAX_SERVERS", "Address", "read_addresses"]
+__all__ = ["Address", "read_addresses"]
 
-MAX_SERVERS: Final = 32
-"""That one URL may name."""
+_SERVERS: Final = 32  # that one URL may name
 
 
 @attrs.frozen
@@ -38,8 +37,8 @@ def read_addresses(text: str, port: int) -> tuple[Address, ...]:
     names = text.split(",")
     if not all(names):
         raise ValueError("a host is missing")
-    if len(names) > MAX_SERVERS:
-        raise ValueError(f"it names more than {MAX_SERVERS} servers")
+    if len(names) > _SERVERS:
+        raise ValueError(f"it names more than {_SERVERS} servers")
     return tuple([_address(each, port) for each in names])
 
 

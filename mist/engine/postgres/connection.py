@@ -184,13 +184,9 @@ async def dial(
     for place, server in enumerate(servers):
         share = (deadline - trio.current_time()) / (len(servers) - place)
         try:
-            connection = await _reach(location, server, script, trio.current_time() + share)
+            return await _reach(location, server, script, share), server
         except (ConnectionLost, ServerError) as error:
             reasons[server] = str(error)
-        else:
-            if connection is not None:
-                return connection, server
-            reasons[server] = f"no answer in {share:.2g} s"
     if len(reasons) == 1:
         (why,) = reasons.values()
     else:
@@ -198,15 +194,14 @@ async def dial(
     raise EngineUnavailable(f"can't connect to PostgreSQL at {location.name}: {why}")
 
 
-async def _reach(
-    location: Location, server: Address, script: str, deadline: float
-) -> Connection | None:
-    """A connection to a server; None where it doesn't answer by then.
+async def _reach(location: Location, server: Address, script: str, seconds: float) -> Connection:
+    """A connection to a server.
 
     Raises:
-        ConnectionLost, ServerError: see there.
+        ConnectionLost, ServerError: see there; or it doesn't answer in that time.
     """
-    lost: ConnectionLost | None = None
+    lost = ConnectionLost(f"no answer in {seconds:.2g} s")
+    deadline = trio.current_time() + seconds
     with trio.move_on_at(deadline):
         addresses = await _addresses(server)
         for place, address in enumerate(addresses):
@@ -216,9 +211,7 @@ async def _reach(
                     return await _prepare(await _connect(location, server, address), script, scope)
                 except ConnectionLost as error:
                     lost = error
-    if lost is not None:
-        raise lost
-    return None
+    raise lost
 
 
 async def _prepare(pgconn: pq.abc.PGconn, script: str, scope: trio.CancelScope) -> Connection:
