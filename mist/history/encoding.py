@@ -50,7 +50,7 @@ __all__ = [
 _RUNS: Final = 1_024
 
 _LONG: Final = 131_072  # bytes of tag lists, which take some 10 ms to encode
-_MANY: Final = 1_000  # publications, likewise
+_MANY: Final = 1_000  # publications, which take as long
 _ADDRESSES: Final = 500  # subjects and topics, of which what is derived takes as long
 
 

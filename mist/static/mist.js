@@ -2155,7 +2155,7 @@ function randomKey() {
   return Array.from(bytes, (each) => each.toString(16).padStart(2, "0")).join("");
 }
 
-/** Whom a message is for; strings at any depth. */
+/** The audience of a message, with strings at any depth, as what the server is sent. */
 function audience(to) {
   if (to === undefined) return {};
   JSON.stringify(to, (name, value) => {
