@@ -4,7 +4,8 @@
     connection      one connection: requests, kept alive from one to the next
     exchange        one request and its response, as ASGI has it
     app             every route, in one table
-    guard           checks of every request: host, origin, size, time, rate; `fields` has headers
+    guard           checks of every request: host, origin, size, time, rate; `fields` has headers,
+                    `guarded` a request's body and its response as they pass
     access          authentication and authorization
     context         what the routes share
     problems        errors as problem+json

@@ -35,7 +35,8 @@ from mist.http import (
 )
 from mist.http.answers import write
 from mist.http.context import Context
-from mist.http.guard import Guard, GuardLimits
+from mist.http.guard import Guard
+from mist.http.guarded import GuardLimits
 from mist.http.problems import Problem, answer_of
 from mist.http.rates import Rates
 from mist.http.traced import Traced

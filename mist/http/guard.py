@@ -8,38 +8,41 @@ A page can make a browser send requests anywhere; that none of them does harm is
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from contextvars import ContextVar
 from functools import lru_cache
 from ipaddress import ip_address
 from random import Random
-from typing import Any, Final
+from typing import Final
 
-import attrs
 import trio
 from structlog.contextvars import STRUCTLOG_KEY_PREFIX
 
-from mist.broker.outbox import Outbox
 from mist.config import Listen
 from mist.config.addresses import parse_host
 from mist.http.answers import write
 from mist.http.bodies import ARROW, FORM, JSON, NDJSON
-from mist.http.exchange import Disconnected, HandedOver, HandsOver
+from mist.http.exchange import Disconnected
 from mist.http.fields import Fields
+from mist.http.guarded import (
+    REQUEST_ID,
+    GuardedBody,
+    GuardedResponse,
+    GuardLimits,
+    Receive,
+    Scope,
+    Send,
+    common_headers,
+    too_large,
+)
 from mist.http.problems import Problem, mistake
 from mist.http.rates import MAX_POLL_DELAY, Rates, too_often
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.handshake import Origins
-from mist.transports.http1 import SAFEGUARDS
 
-__all__ = ["Guard", "GuardLimits"]
+__all__ = ["Guard"]
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
-Headers = tuple[tuple[bytes, bytes], ...]
 
 log = logging.getLogger("mist.http")
 
@@ -51,7 +54,7 @@ _CHANGING: Final = {"POST", "PUT", "PATCH", "DELETE"}
 _UNDER_ANY_NAME: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 _TOKENS: Final = "/v1/tokens/"
 _TOKEN_ID: Final = re.compile(r"[0-9a-f]{16}")
-_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_GIVEN_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _ALLOWED_HEADERS: Final = (
     "Authorization, Content-Type, Dont-Chunk, Idempotency-Key, Last-Event-ID, traceparent, "
     "tracestate, X-Auth-Token, X-Request-Id, X-SILENCE-LOGGER"
@@ -59,34 +62,6 @@ _ALLOWED_HEADERS: Final = (
 _PREFLIGHT_SECONDS: Final = "600"
 _NAMES_REMEMBERED: Final = 1_024  # Host headers
 _MAX_HOST: Final = 261  # characters: a name has 253 at most, and a port follows
-
-_VARY: Final = (b"vary", b"Origin")
-_ALWAYS: Final[Headers] = (*SAFEGUARDS, _VARY)
-_SHARED: Final[Headers] = (
-    *(header for header in SAFEGUARDS if header[0] != b"cross-origin-resource-policy"),
-    (b"cross-origin-resource-policy", b"cross-origin"),
-    (b"access-control-expose-headers", b"Retry-After, X-Request-Id"),
-    _VARY,
-)
-
-_REQUEST_ID_NAME: Final = b"x-request-id"
-_ALLOWED_ORIGIN: Final = b"access-control-allow-origin"
-_NAMES: Final = frozenset(
-    {_REQUEST_ID_NAME, _ALLOWED_ORIGIN, *(name for name, _ in (*_ALWAYS, *_SHARED))}
-)
-
-
-@attrs.frozen
-class GuardLimits:
-    """Bounds of a request.
-
-    Attributes:
-        body: bytes.
-        body_seconds: for all of it to arrive.
-    """
-
-    body: int
-    body_seconds: float
 
 
 class Guard:
@@ -133,13 +108,13 @@ class Guard:
         if scope["type"] != "http":
             return
         fields = Fields(scope["headers"])
-        request_id = fields.get(_REQUEST_ID_NAME)
-        if request_id is None or not _REQUEST_ID.fullmatch(request_id):
+        request_id = fields.get(REQUEST_ID)
+        if request_id is None or not _GIVEN_ID.fullmatch(request_id):
             request_id = b"%016x" % self._numbers.getrandbits(64)
-        headers = ((_REQUEST_ID_NAME, request_id), *self._cors(fields))
+        headers = common_headers(request_id, self._reader(fields))
         exchange = scope.get("extensions", {}).get("mist.connection")
-        body = _Body(receive, exchange, self._limits)
-        response = _Response(send, exchange, headers)
+        body = GuardedBody(receive, exchange, self._limits)
+        response = GuardedResponse(send, exchange, headers)
         if exchange is not None:
             scope["extensions"] = {**scope["extensions"], "mist.connection": response}
         is_logged = log.isEnabledFor(logging.DEBUG)
@@ -162,7 +137,7 @@ class Guard:
             _request_id.reset(token)
 
     async def _serve(
-        self, scope: Scope, fields: Fields, body: "_Body", response: "_Response"
+        self, scope: Scope, fields: Fields, body: GuardedBody, response: GuardedResponse
     ) -> None:
         try:
             if wait := self._check(scope, fields):
@@ -216,7 +191,7 @@ class Guard:
             raise too_often(wait)
         length = fields.get(b"content-length")
         if length is not None and length.isdigit() and int(length) > self._limits.body:
-            raise _too_large(self._limits.body)
+            raise too_large(self._limits.body)
         return wait
 
     def _names_us(self, raw: bytes, listen: Listen) -> bool:
@@ -246,11 +221,10 @@ class Guard:
             return True  # only a browser can say so, and the Host is one of ours
         return self._origins.allow(fields.origin)
 
-    def _cors(self, fields: Fields) -> Headers:
-        """What every response carries, and what a page needs to read it."""
-        if b"origin" not in fields or not self._origins.allow(fields.origin):
-            return _ALWAYS
-        return (*_SHARED, (_ALLOWED_ORIGIN, fields[b"origin"]))
+    def _reader(self, fields: Fields) -> bytes | None:
+        """The origin of a page that may read the response; None where it may not, or none asks."""
+        allowed = b"origin" in fields and self._origins.allow(fields.origin)
+        return fields[b"origin"] if allowed else None
 
 
 def _misdirected() -> Problem:
@@ -302,101 +276,3 @@ async def _answer_preflight(send: Send, status: int) -> None:
     ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": b""})
-
-
-def _too_large(limit: int) -> Problem:
-    return Problem(413, "payload_too_large", f"a body has at most {limit} bytes")
-
-
-class _Body:
-    """A request's body as it comes, bounded in size and time.
-
-    Attributes:
-        failed: whether a bound was reached, or the peer is gone.
-    """
-
-    def __init__(self, receive: Receive, exchange: Any, limits: GuardLimits) -> None:
-        self._receive = receive
-        self._exchange = exchange
-        self._limits = limits
-        self._size = 0
-        self._complete = False
-        self._deadline: float | None = None
-        self.failed = False
-
-    async def __call__(self) -> Message:
-        if self._complete:  # what comes now is the end of the connection, whenever that is
-            return await self._receive()
-        # Mostly it is all there, and no deadline needed.
-        message = None if self._exchange is None else self._exchange.receive_nowait()
-        try:
-            return self._checked(await self._in_time() if message is None else message)
-        except Problem:
-            self.failed = True
-            raise
-
-    async def _in_time(self) -> Message:
-        if self._deadline is None:
-            self._deadline = trio.current_time() + self._limits.body_seconds
-        try:
-            with trio.fail_at(self._deadline):
-                return await self._receive()
-        except trio.TooSlowError:
-            raise Problem(
-                408, "request_timeout", "the body did not come in time", {"Connection": "close"}
-            ) from None
-
-    def _checked(self, message: Message) -> Message:
-        if message["type"] == "http.disconnect":
-            raise Problem(400, "bad_request", "the body is incomplete, or framed wrongly")
-        self._size += len(message.get("body", b""))
-        self._complete = not message.get("more_body", False)
-        if self._size > self._limits.body:
-            raise _too_large(self._limits.body)
-        return message
-
-
-class _Response:
-    """What is sent, with what every response carries; `send`, and the scope's extension.
-
-    Attributes:
-        status: 0 until there is one.
-    """
-
-    def __init__(self, send: Send, exchange: HandsOver | None, headers: Headers) -> None:
-        self._send = send
-        self._exchange = exchange
-        self._headers = headers
-        self.status = 0
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            message["headers"] = self._completed(message.get("headers", ()))
-        await self._send(message)
-
-    def respond(
-        self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes
-    ) -> Awaitable[None]:
-        """See `HandsOver`."""
-        assert self._exchange is not None
-        self.status = status
-        common = self._headers
-        present = dict(headers).keys()
-        if not present.isdisjoint(_NAMES):
-            common = tuple(header for header in common if header[0] not in present)
-        return self._exchange.respond(status, [*headers, *common], body)
-
-    def hand_over(
-        self, outbox: Outbox, headers: Iterable[tuple[bytes, bytes]], *, chunked: bool = False
-    ) -> HandedOver:
-        """See `HandsOver`."""
-        assert self._exchange is not None
-        self.status = 200
-        return self._exchange.hand_over(outbox, self._completed(headers), chunked=chunked)
-
-    def _completed(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        found = list(headers)
-        present = {name.lower() for name, _ in found}
-        found += [header for header in self._headers if header[0] not in present]
-        return found

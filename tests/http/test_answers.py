@@ -14,7 +14,8 @@ from mist.config import Listen
 from mist.http import HttpTransport
 from mist.http.answers import write
 from mist.http.bodies import answer
-from mist.http.guard import Guard, GuardLimits
+from mist.http.guard import Guard
+from mist.http.guarded import GuardLimits
 from mist.http.problems import Problem
 from mist.http.rates import Rates
 from mist.protocols.line.forms import PLAIN

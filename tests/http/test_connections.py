@@ -20,7 +20,8 @@ from trio.testing import MockClock
 from mist.config import Listen
 from mist.http import HttpTransport
 from mist.http.bodies import answer
-from mist.http.guard import Guard, GuardLimits
+from mist.http.guard import Guard
+from mist.http.guarded import GuardLimits
 from mist.http.problems import Problem, answer_of, mistake
 from mist.http.rates import Rates
 from mist.transports.connection_limiter import ConnectionLimiter

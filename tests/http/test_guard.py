@@ -14,7 +14,8 @@ from trio.testing import MockClock
 
 from mist.commands import Register
 from mist.config import Listen
-from mist.http.guard import Guard, GuardLimits
+from mist.http.guard import Guard
+from mist.http.guarded import GuardLimits
 from mist.http.rates import Rates
 from mist.server import Server
 from mist.transports.connection_limiter import ConnectionLimiter
