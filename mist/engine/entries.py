@@ -18,10 +18,10 @@ from typing import TypeAlias
 import msgspec
 
 from mist.history import Key, Mark
+from mist.history.arrivals import Piece
 from mist.history.commits import PackedBlock, pack_block, unpack_block
 from mist.history.erasure import Erasure
 from mist.history.layout import Row
-from mist.history.mirroring import Piece
 
 __all__ = [
     "Entry",

@@ -41,9 +41,9 @@ from mist.engine.node import Node
 from mist.engine.queue_notes import noted
 from mist.errors import HistoryUnavailable, MistError
 from mist.history import Bulk, Commit
+from mist.history.arrivals import Applied, Arrival, BatchArrival, NotNext
 from mist.history.commits import unpack_blocks
 from mist.history.layout import Row
-from mist.history.mirroring import Applied, Arrival, BatchArrival, NotNext
 from mist.outage import Outage
 
 __all__ = ["Arrived", "Follower"]

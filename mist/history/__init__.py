@@ -27,7 +27,7 @@ How it is built, from the outside in:
     commits         exactly-once batches of writers that may retry
     numbering       message numbers in each channel, a tag that begins with /; `channels`
     erasing         erasure on request
-    mirroring       a log that is filled from another, which many servers share
+    mirroring       a log that is filled from another, which many servers share; `arrivals`
     clock, leaps    a clock that is set back, or ahead
     visibility      which sessions may get a stored message: targeted delivery
     layout          a block as bytes: `encoding` makes it, `block` and `part` read it, and

@@ -18,17 +18,18 @@ import attrs
 
 from mist.change import Change
 from mist.errors import HistoryUnavailable, MistError
+from mist.history.arrivals import Applied, Arrival, BatchArrival, Piece, check_next
 from mist.history.block_store import BlockStore
 from mist.history.checkpoints import dump, newest_of, restore
-from mist.history.commits import Bulk, Commit, Mark
+from mist.history.commits import Commit
 from mist.history.encoding import with_channel_counts
-from mist.history.erasure import Erasure, PendingErasure
+from mist.history.erasure import PendingErasure
 from mist.history.layout import MICROSECONDS, Row
 from mist.history.log_access import LogAccess
 from mist.history.log_metadata import LogMetadata
 from mist.history.record import KEY_SECONDS, MAX_ID, Key, KeyRecord
 
-__all__ = ["Applied", "Arrival", "BatchArrival", "Mirror", "NotAMirror", "NotNext", "Piece"]
+__all__ = ["Mirror", "NotAMirror"]
 
 _KEPT: Final = round(KEY_SECONDS * MICROSECONDS)
 
@@ -38,80 +39,6 @@ class NotAMirror(MistError):
 
     code = "not_a_mirror"
     message = "The log has messages of its own"
-
-
-class NotNext(ValueError):
-    """What arrived is not what comes next: nothing was stored."""
-
-    def __init__(self) -> None:
-        super().__init__("it is not what comes next")
-
-
-@attrs.frozen
-class Piece:
-    """Messages that are stored together, or not at all.
-
-    Attributes:
-        rows: blocks whose ids begin at 1 and whose times are 0, each behind the one before.
-        count: their messages.
-        key: their idempotency key.
-    """
-
-    rows: Sequence[Row]
-    count: int
-    key: Key | None = None
-
-
-@attrs.frozen
-class Arrival:
-    """Messages that come from the log that is mirrored.
-
-    Attributes:
-        offset: place there; one more than that of what came before.
-        first: the id of the first message; one more than the last one that was given.
-        time: microseconds, not before that of what came before.
-        pieces: none where it has no messages.
-        erasure: of what was published before it.
-        notes: small values that are kept by their names, until they are forgotten, with None.
-        void: so many ids, from `first` on, are given to nothing. It has no pieces then.
-    """
-
-    offset: int
-    first: int
-    time: int
-    pieces: Sequence[Piece] = ()
-    void: int = 0
-    erasure: Erasure | None = None
-    notes: Mapping[bytes, bytes | None] = MappingProxyType({})
-
-
-@attrs.frozen
-class BatchArrival:
-    """A writer's batch that comes from there.
-
-    Attributes:
-        offset, first, time: as of an `Arrival`.
-        bulk, mark: as for `History.commit`.
-    """
-
-    offset: int
-    first: int
-    time: int
-    bulk: Bulk
-    mark: Mark
-
-
-@attrs.frozen
-class Applied:
-    """What became of an arrival.
-
-    Attributes:
-        rows: what was stored of it.
-        known: by their places, the pieces that were not, since their keys were known.
-    """
-
-    rows: Sequence[Row]
-    known: Mapping[int, KeyRecord]
 
 
 class Mirror:
@@ -313,7 +240,7 @@ class Mirror:
         access, bulk, mark = self._access, arrival.bulk, arrival.mark
         async with access.writing():
             before = access.metadata.newest
-            _check_next(arrival, before, self.offset)
+            check_next(arrival, before, self.offset)
             commit = await access.known_commit(mark)
             is_new = commit is None
             if commit is None:
@@ -352,7 +279,7 @@ class _Step:
 
     def apply(self, store: BlockStore, arrivals: Iterable[Arrival]) -> None:
         for arrival in arrivals:
-            _check_next(arrival, self.newest, self.offset)
+            check_next(arrival, self.newest, self.offset)
             self.offset = arrival.offset
             begin, known = len(self.rows), {}
             for place, piece in enumerate(arrival.pieces):
@@ -390,11 +317,6 @@ class _Step:
         if placed[-1].head.last != newest + piece.count:
             raise ValueError("another number of messages than was said")
         self.rows += placed
-
-
-def _check_next(arrival: Arrival | BatchArrival, newest: int, offset: int) -> None:
-    if arrival.offset != offset + 1 or arrival.first != newest + 1:
-        raise NotNext
 
 
 def _note(notes: dict[bytes, bytes], changes: Mapping[bytes, bytes | None]) -> None:

@@ -40,9 +40,9 @@ from mist.engine.queue_notes import sizes_of
 from mist.engine.shared_standing import SharedStanding
 from mist.errors import HistoryUnavailable
 from mist.history import Commit
+from mist.history.arrivals import Applied
 from mist.history.erasure import Erasure
 from mist.history.idempotency import KeyUsed
-from mist.history.mirroring import Applied
 from mist.sessions.appender import REFUSED, STOPPED, Appender, Sent
 from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.pieces import pieces_of, stage

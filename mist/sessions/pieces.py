@@ -9,10 +9,10 @@ import trio
 
 from mist.engine.contract import Engine, EngineUnavailable
 from mist.history import Bulk
+from mist.history.arrivals import Piece
 from mist.history.commits import pack_blocks
 from mist.history.encoding import encode_blocks, takes_long, with_channel_counts
 from mist.history.layout import Row
-from mist.history.mirroring import Piece
 from mist.sessions.submission import Submission, publications_of
 
 __all__ = ["pieces_of", "stage"]

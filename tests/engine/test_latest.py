@@ -1,8 +1,8 @@
 """Latest values at nodes: each keeps its own, of its mirror, and all have the same."""
 
 from mist.engine.checkpointing import Checkpointer
+from mist.history.arrivals import Arrival
 from mist.history.erasure import Erasure
-from mist.history.mirroring import Arrival
 from tests.engine.nodes import Server, Start, same
 from tests.history.latest.values import latest, newest_of_all
 from tests.history.messages import texts

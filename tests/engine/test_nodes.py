@@ -18,9 +18,9 @@ from mist.engine.entries import ForgottenKeys, StagedBatch, encode
 from mist.engine.node import open_node
 from mist.errors import HistoryUnavailable, StartupError
 from mist.history import Bulk, Key, Mark
+from mist.history.arrivals import Arrival
 from mist.history.commits import make_blocks
 from mist.history.layout import Row
-from mist.history.mirroring import Arrival
 from mist.history.opening import open_history
 from mist.message import Envelope
 from mist.sessions.slices import Slice, plain_slices

@@ -8,11 +8,12 @@ import trio
 
 from mist.errors import HistoryDamaged
 from mist.history import Bulk, History, Key, Mark
+from mist.history.arrivals import Arrival, BatchArrival, Piece
 from mist.history.commits import make_blocks
 from mist.history.encoding import encode_blocks
 from mist.history.erasure import Erasure
 from mist.history.maintenance import Policy
-from mist.history.mirroring import Arrival, BatchArrival, Mirror, Piece
+from mist.history.mirroring import Mirror
 from mist.history.opening import open_mirror
 from mist.history.retention import Rule
 from tests.history.messages import one, publication, replay, run, select, some

@@ -8,10 +8,11 @@ import pytest
 from mist.commands import Since
 from mist.errors import HistoryUnavailable, StartupError
 from mist.history import Bulk, History, Key, KeyRecord, Mark
+from mist.history.arrivals import Arrival, BatchArrival, Piece
 from mist.history.commits import make_blocks, pack_block, unpack_block
 from mist.history.cursor import Cursor
 from mist.history.encoding import encode_blocks
-from mist.history.mirroring import Arrival, BatchArrival, NotAMirror, Piece
+from mist.history.mirroring import NotAMirror
 from mist.history.numbering import BACKLOG_SIZE, ChannelPosition
 from mist.history.opening import open_history, open_mirror
 from tests.history.messages import one, publication, replay, run, select, some, texts
