@@ -1,12 +1,13 @@
-"""Builds the compiled parts of mist, where that can be done, and parts it from its client.
+"""Builds the compiled modules of mist, where that can be done, and parts the wheel of a release.
 
 Each `mist/…/_name.pyx` is the equal of Python code next to it, which mist runs without it. So what
 keeps them from being built (no compiler, no headers of Python, `MIST_PURE=1`) is told in one line,
 and the package is a pure one. `pip install -v` shows the line, and the compiler's own output.
 
-With `MIST_CLIENT_APART=1`, as for a release, the wheel leaves out what `mist-pubsub-client`
-contains (deploy/client) and depends on it instead, so that both can be installed in one place and
-removed again. Without it the wheel is whole, and `pip install .` needs nothing but the checkout.
+With `MIST_PARTS_APART=1`, as for a release, the wheel leaves out what distributions of their own
+contain (each folder of deploy/ with a pyproject.toml) and depends on these instead, always or for
+some extras, so that all can be installed in one place and removed again. Without it the wheel is
+whole, and `pip install .` needs nothing but the checkout.
 """
 
 import os
@@ -16,6 +17,7 @@ import sys
 import sysconfig
 import tempfile
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +33,10 @@ class CompilingHook(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         root = Path(self.root)
-        if version == "standard" and os.environ.get("MIST_CLIENT_APART", "0") not in ("", "0"):
-            modules = modules_of_client(root)
-            self.build_config.target_config["exclude"] += [f"/mist/{each}" for each in modules]
-            build_data["dependencies"].append(f"mist-pubsub-client=={self.metadata.version}")
+        if version == "standard" and os.environ.get("MIST_PARTS_APART", "0") not in ("", "0"):
+            for modules, wanted in parts(root):
+                self.build_config.target_config["exclude"] += [f"/mist/{each}" for each in modules]
+                build_data["dependencies"] += wanted
         sources = sorted(root.glob("mist/**/_*.pyx"))
         if version == "editable":
             remove_built(sources)  # or what is built no more would go on to be loaded
@@ -65,11 +67,20 @@ class CompilingHook(BuildHookInterface[Any]):
         shutil.rmtree(getattr(self, "_scratch", ""), ignore_errors=True)
 
 
-def modules_of_client(root: Path) -> list[str]:
-    """What `mist-pubsub-client` contains: files and folders below `mist/`."""
-    with (root / "deploy" / "client" / "pyproject.toml").open("rb") as file:
-        modules: list[str] = tomllib.load(file)["tool"]["mist"]["modules"]
-    return modules
+def parts(root: Path) -> Iterator[tuple[list[str], list[str]]]:
+    """What each distribution of a part contains, and how the server's depends on it.
+
+    Yields:
+        Files and folders below `mist/`; requirements.
+    """
+    for path in sorted(root.glob("deploy/*/pyproject.toml")):
+        with path.open("rb") as file:
+            described = tomllib.load(file)
+        part, project = described["tool"]["mist"], described["project"]
+        exactly = f"{project['name']}=={project['version']}"
+        extras = part.get("extras")
+        wanted = [f"{exactly}; extra == '{each}'" for each in extras] if extras else [exactly]
+        yield part["modules"], wanted
 
 
 def remove_built(sources: list[Path]) -> None:

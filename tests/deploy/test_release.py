@@ -16,6 +16,7 @@ import mist
 from tests.processes import environment
 
 ROOT = Path(mist.__file__).parents[1]
+PARTS = ("bench", "client", "spark")
 
 
 def release(folder: Path, *options: str) -> Path:
@@ -76,8 +77,8 @@ def test_it_has_everything_that_is_published(made: Path) -> None:
     assert {path.name for path in made.iterdir()} == {
         server,
         f"mist_pubsub-{version}.tar.gz",
-        f"mist_pubsub_client-{version}-py3-none-any.whl",
-        f"mist_pubsub_client-{version}.tar.gz",
+        *(f"mist_pubsub_{each}-{version}-py3-none-any.whl" for each in PARTS),
+        *(f"mist_pubsub_{each}-{version}.tar.gz" for each in PARTS),
         f"mist-pubsub-{version}.tgz",
         f"mist-pubsub-{version}.cdx.json",
         "SHA256SUMS",
@@ -108,9 +109,17 @@ def test_the_source_distribution_has_all_that_is_committed(made: Path) -> None:
     assert names == {*listed.stdout.split("\0")[:-1], "PKG-INFO"}
 
 
-def test_the_servers_wheel_is_compiled_and_shares_nothing_with_the_clients(made: Path) -> None:
+def test_no_two_wheels_share_a_file(made: Path) -> None:
+    every = [modules(path) for path in made.glob("*.whl")]
+    assert len(every) == 1 + len(PARTS)
+    assert sum(map(len, every)) == len(set[str]().union(*every))
+
+
+def test_the_servers_wheel_is_compiled_and_has_no_part(made: Path) -> None:
     server = modules(only(made, "mist_pubsub-*.whl"))
-    assert not server & modules(only(made, "mist_pubsub_client-*.whl"))
+    for folder in ("bench", "cli/bench", "pipeline", "cli/pipeline", "client"):
+        assert (ROOT / "mist" / folder).is_dir()
+        assert not [name for name in server if name.startswith(f"mist/{folder}/")]
     sources = {name.removesuffix(".pyx") for name in server if name.endswith(".pyx")}
     assert sources == {name.partition(".")[0] for name in server if name.endswith(".so")} > set()
 
@@ -131,7 +140,9 @@ def test_the_bill_of_materials_has_what_is_installed_and_no_path_of_this_machine
     main = bill["metadata"]["component"]
     assert (main["name"], main["version"]) == ("mist-pubsub", mist.__version__)
     versions = {as_written(each["name"]): each["version"] for each in bill["components"]}
-    assert versions["mist-pubsub-client"] == mist.__version__
+    for part in PARTS:
+        assert versions[f"mist-pubsub-{part}"] == mist.__version__
+    assert "pyspark" not in versions  # who installs an extra gets more than is listed
     needed = {each.partition(">")[0] for each in requires("mist-pubsub") or () if ";" not in each}
     assert versions.keys() > {as_written(name) for name in needed} > {"trio", "attrs"}
     assert "pip" not in versions
