@@ -120,7 +120,7 @@ def test_the_servers_wheel_is_compiled_and_has_no_part(made: Path) -> None:
     for folder in ("bench", "cli/bench", "pipeline", "cli/pipeline", "client"):
         assert (ROOT / "mist" / folder).is_dir()
         assert not [name for name in server if name.startswith(f"mist/{folder}/")]
-    sources = {name.removesuffix(".pyx") for name in server if name.endswith(".pyx")}
+    sources = {str(path.relative_to(ROOT))[:-4] for path in (ROOT / "mist").rglob("*.pyx")}
     assert sources == {name.partition(".")[0] for name in server if name.endswith(".so")} > set()
 
 
