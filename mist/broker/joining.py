@@ -253,6 +253,8 @@ class Joiner:
         stop: int,
         prepared: Match | CommandError | None,
         joined: list[Joined],
+        *,
+        stored: bool = False,
     ) -> int:
         """As `join_projected`, one by one, for any tag lists.
 
@@ -261,6 +263,7 @@ class Joiner:
             stop: of the last of them, at most.
             prepared: what the first one matches, where that is known already.
             joined: to which they are added.
+            stored: see `Matcher.match`.
         """
         find, resolve = self._matches.get, self._resolver.resolve
         takes_long = self._preparations.takes_long
@@ -285,7 +288,7 @@ class Joiner:
                 elif takes_long(tag_list, match):
                     break  # it comes first the next time, and is prepared
                 else:
-                    found = match or self._matcher.match(tag_list)
+                    found = match or self._matcher.match(tag_list, stored=stored)
                 if isinstance(found, CommandError):
                     join()
                     joined.append((found, None, count, place))

@@ -15,10 +15,10 @@ from typing import Final
 from mist.broker.directory import Directory
 from mist.broker.matches import Match, Resolver
 from mist.broker.meters import Meters
-from mist.broker.preparation import Preparation, Preparations
+from mist.broker.preparation import ANY_TAGS, Preparation, Preparations
 from mist.broker.validation import Accepted, Rejected, validate
 from mist.errors import CommandError, TooManyMatches
-from mist.message import Limits, parse_tag_list
+from mist.message import Limits, TagSet, parse_tag_list
 from mist.wire import Batch, Run, TagList
 
 __all__ = ["Matcher"]
@@ -59,10 +59,15 @@ class Matcher:
         self._most_tags = limits.message_tags
         self._meters = meters
 
-    def match(self, tag_list: bytes) -> _Found:
-        """Match a tag list that is not cached, and offer the match to the memo."""
+    def match(self, tag_list: bytes, *, stored: bool = False) -> _Found:
+        """Match a tag list that is not cached, and offer the match to the memo.
+
+        Args:
+            stored: whether its message is in the history, and so has been accepted: by another
+                node perhaps, whose messages may have more tags than those of this one.
+        """
         try:
-            tags = parse_tag_list(tag_list, self._most_tags)
+            tags = parse_tag_list(tag_list, ANY_TAGS if stored else self._most_tags)
         except CommandError as error:
             return error.as_value()
         meters = self._meters
@@ -70,8 +75,12 @@ class Matcher:
         match = Match(tag_list, tags, self._directory.match(tags))
         if began and meters is not None:
             meters.match.end(began)
-        self._directory.remember(tag_list, tags, match)
+        self._remember(tag_list, tags, match)
         return match
+
+    def _remember(self, tag_list: bytes, tags: TagSet, match: Match) -> None:
+        if len(tags) <= self._most_tags:  # what is cached may be published here
+            self._directory.remember(tag_list, tags, match)
 
     def offer(self, tag_list: bytes) -> None:
         """Have the memo keep a tag list that was projected, if this isn't its first sight."""
@@ -108,11 +117,14 @@ class Matcher:
             canonical, tag_list.tags, self._directory.match(tag_list.tags)
         )
 
-    def prepare(self, tag_list: bytes, accepted: int) -> Generator[int, None, _Found | None]:
+    def prepare(
+        self, tag_list: bytes, accepted: int, *, stored: bool = False
+    ) -> Generator[int, None, _Found | None]:
         """The match of a tag list that takes long, found in steps; None where it doesn't.
 
         Args:
             accepted: messages so far, which is what each step yields.
+            stored: see `match`.
         """
         match = self._matches.get(tag_list)
         if match is not None and match.recipients is not None:
@@ -121,10 +133,10 @@ class Matcher:
             return None
         ready = self._preparations.find(tag_list)
         if ready is not None:
-            self._directory.remember(tag_list, ready.tags, ready)
+            self._remember(tag_list, ready.tags, ready)
             return ready
         try:
-            preparation = self._preparations.begin(tag_list)
+            preparation = self._preparations.begin(tag_list, stored=stored)
         except CommandError as error:
             return error.as_value()
         try:
@@ -135,7 +147,7 @@ class Matcher:
             return error.as_value()
         finally:
             self._preparations.release(preparation)
-        self._directory.remember(tag_list, match.tags, match)
+        self._remember(tag_list, match.tags, match)
         return match
 
     def validate(self, batch: Batch) -> Generator[Accepted | Rejected | None, None, None]:

@@ -23,14 +23,15 @@ from mist.errors import TooManyMatches
 from mist.message import TagSet, parse_tag_list
 from mist.wire import Batch
 
-__all__ = ["Preparation", "Preparations"]
+__all__ = ["ANY_TAGS", "Preparation", "Preparations"]
+
+ANY_TAGS: Final = 1 << 30
+"""Tags: more than any message has."""
 
 # A message of fewer tags has few subsets, and the index finds its hits by looking these up. Where
 # there are few tag sets in all, no match takes long.
 _NARROW: Final = 12  # tags
 _FEW: Final = 4_096  # tag sets, and groups of a match
-_ANY: Final = 1 << 30  # tags
-
 _HELD: Final = 16_000_000  # groups that all preparations together may have found: 128 MB
 
 _STEP: Final = 512  # groups whose subscribers are collected in a step: 0.05 to 0.2 ms
@@ -155,7 +156,7 @@ class Preparations:
     @property
     def widest(self) -> int:
         """How many tags a message may have, that never matches very much."""
-        return _NARROW if len(self._directory) > _FEW else _ANY
+        return _NARROW if len(self._directory) > _FEW else ANY_TAGS
 
     def among(self, batch: Batch) -> Sequence[bytes]:
         """The tag lists of a batch that should be prepared, each once."""
@@ -168,13 +169,16 @@ class Preparations:
             if self.takes_long(each, cached.get(each))
         ]
 
-    def begin(self, tag_list: bytes) -> Preparation:
+    def begin(self, tag_list: bytes, *, stored: bool = False) -> Preparation:
         """Begin to prepare a tag list. Do all of its `steps`, and `release` it in any case.
+
+        Args:
+            stored: see `Matcher.match`.
 
         Raises:
             EmptyTag, InvalidTag, TooManyTags: it breaks the rules.
         """
-        tags = parse_tag_list(tag_list, self._most_tags)
+        tags = parse_tag_list(tag_list, ANY_TAGS if stored else self._most_tags)
         preparation = Preparation(
             tag_list, tags, self._directory, self._resolver, self.freed, lambda: self._allowed
         )

@@ -200,6 +200,7 @@ class Walks:
         fan_out, resolver, joiner = self._fan_out, self._resolver, self._joiner
         deliver = fan_out.deliver
         before = {each.start: each for each in slices}
+        stored = first is not None
         slice_ = Slice(0, 0, resolver.version, None)
         accepted = place = 0
         while place < len(batch.tag_lists):
@@ -211,8 +212,10 @@ class Walks:
             following = joiner.join_projected(batch, slice_, place, joined)
             if following == place:
                 stop = slice_.stop if slice_.projected is None else place + 1
-                prepared = yield from self._matcher.prepare(batch.tag_lists[place], accepted)
-                following = joiner.join_singly(batch, place, stop, prepared, joined)
+                prepared = yield from self._matcher.prepare(
+                    batch.tag_lists[place], accepted, stored=stored
+                )
+                following = joiner.join_singly(batch, place, stop, prepared, joined, stored=stored)
             version = resolver.version
             for recipients, portion, count, begins in joined:
                 if resolver.version != version:  # in a step of the one before
@@ -220,6 +223,7 @@ class Walks:
                     break
                 if isinstance(recipients, CommandError):
                     self._reject(recipients, count, on_error)
+                    accepted += count if stored else 0  # it has its ids, and others follow them
                     continue
                 if portion is None:
                     tally.unmatched += count
@@ -249,12 +253,14 @@ class Walks:
         Recipients are found for each run and not kept, so there is nothing to join by.
         """
         resolve, nobody = self._resolver.resolve_targeted, self._nobody
-        accepted = 0
+        accepted, stored = 0, first is not None
+        matcher, find = self._matcher, self._matches.get
         for tag_list, wire, count in batch.runs:
-            match = yield from self._matcher.prepare(tag_list, accepted)
-            match = match or self._matches.get(tag_list) or self._matcher.match(tag_list)
+            match = yield from matcher.prepare(tag_list, accepted, stored=stored)
+            match = match or find(tag_list) or matcher.match(tag_list, stored=stored)
             if isinstance(match, CommandError):
                 self._reject(match, count, on_error)
+                accepted += count if stored else 0
                 continue
             recipients = resolve(match, audience)
             if recipients is nobody:

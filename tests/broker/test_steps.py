@@ -20,14 +20,16 @@ import mist.broker.preparation
 import mist.broker.projection
 import mist.broker.staying
 import mist.broker.walks
+from mist.attributes import Attributes
+from mist.audience import Audience
 from mist.broker.broker import Broker, Group
 from mist.broker.matches import Recipients
 from mist.broker.named_subscriptions import NamedSubscription
 from mist.broker.outbox import Outbox
 from mist.broker.validation import Accepted, Rejected
 from mist.errors import CommandError, TooManyMatches
-from mist.message import Limits
-from mist.protocols.line.forms import PLAIN
+from mist.message import Envelope, Limits
+from mist.protocols.line.forms import NUMBERED, PLAIN
 from mist.wire import Batch
 from tests.broker.test_broker import batch, line, make_outbox, take_all
 from tests.deadline import deadline
@@ -505,6 +507,43 @@ def test_a_message_that_matches_too_much_is_refused_and_counted() -> None:
     assert [type(part) for part in parts] == [Accepted, Rejected]
     assert broker.statistics().rejected == 2
     assert not broker._preparations
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("audience", [None, Audience(users=frozenset("u"))], ids=["all", "some"])
+def test_stored_messages_of_more_tags_than_may_be_published_here_are_delivered(
+    audience: Audience | None,
+) -> None:
+    """Another node has accepted them, whose limit is higher."""
+    broker = Broker(Limits(message_tags=2))
+    fill(broker)
+    outbox = make_outbox(broker, NUMBERED)
+    broker.describe(outbox, Attributes.parse("user=u"), ())
+    broker.subscribe(outbox, A)
+    messages = batch(("a", "1"), ("a,b,c", "2"), ("a,t,u,v", "3"), ("a", "4"))
+    messages.envelope = Envelope(audience=audience)
+    lines = [b"message 7 a 1", b"message 8 a,b,c 2", b"message 9 a,t,u,v 3", b"message 10 a 4"]
+    for _ in range(3):  # other lists are cached when they are seen the second time
+        assert broker.publish(messages, first=7) == 4
+        assert take_all(outbox).splitlines() == lines
+    parts = broker.validate(batch(("a,b,c", "x"), ("a,t,u,v", "x")))
+    assert {type(part) for part in parts if part is not None} == {Rejected}
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("audience", [None, Audience(users=frozenset("u"))], ids=["all", "some"])
+def test_a_stored_message_that_matches_too_much_keeps_its_id(audience: Audience | None) -> None:
+    """Another node has accepted it, at which fewer tag sets are subscribed to."""
+    broker = Broker(Limits(matches=10))
+    fill(broker)
+    outbox = make_outbox(broker, NUMBERED)
+    broker.describe(outbox, Attributes.parse("user=u"), ())
+    broker.subscribe(outbox, A)
+    messages = batch(("a", "1"), ("a,b,c,d,e,f", "2"), ("a", "3"))
+    messages.envelope = Envelope(audience=audience)
+    assert list(broker.publish_in_steps(messages, first=7))[-1] == 3
+    assert take_all(outbox).splitlines() == [b"message 7 a 1", b"message 9 a 3"]
+    assert broker.statistics().rejected == 1
 
 
 @pytest.mark.usefixtures("small_steps")
