@@ -238,7 +238,9 @@ class _Manager:
             async with self._make() as self._value:
                 self._token.run_sync_soon(self._entered.set)
                 await self._leave
-        except Exception as error:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # such as pytest's own, of what didn't raise
             self._error = error
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
