@@ -85,6 +85,20 @@ class ReplayStarted:
 
 
 @attrs.frozen
+class ReplayUnplaced:
+    """The server refused to say where in the log the replay of a `Resume` starts.
+
+    It may replay all the same, since only `last` asks an engine; the `Response` says whether.
+
+    Attributes:
+        text: the server's error text.
+    """
+
+    request: Request
+    text: str
+
+
+@attrs.frozen
 class HistoryGap:
     """Messages are missing here, because retention removed them from the history.
 
@@ -117,6 +131,7 @@ Event = (
     | PublishFailed
     | SubscriptionRevoked
     | ReplayStarted
+    | ReplayUnplaced
     | HistoryGap
     | PresenceTold
     | PresenceRevoked

@@ -43,6 +43,7 @@ from mist.client.dialect import (
     PresenceTold,
     PublishFailed,
     ReplayStarted,
+    ReplayUnplaced,
     Request,
     Response,
 )
@@ -233,7 +234,7 @@ class LineDialect(Dialect):
         self._expected.popleft()
         self.unconfirmed -= expected.publishes
         if expected.starts:
-            return []  # its resume fails too, and reports it
+            return [ReplayUnplaced(expected.request, text)]
         return [Response(expected.request, Failed(remote_error(text)))]
 
     def close(self) -> tuple[list[Event], list[Request]]:

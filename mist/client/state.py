@@ -21,6 +21,7 @@ from mist.client.dialect import (
     PresenceTold,
     PublishFailed,
     ReplayStarted,
+    ReplayUnplaced,
     Request,
     Response,
     SubscriptionRevoked,
@@ -214,6 +215,8 @@ class ClientState:
                     self.subscriber.settle(request, reply)
             case ReplayStarted():
                 self.subscriber.replay_started(event)
+            case ReplayUnplaced(request, text):
+                self.subscriber.replay_unplaced(request, text)
             case HistoryGap(request):
                 self.subscriber.history_gap(request)
             case PublishFailed(text):

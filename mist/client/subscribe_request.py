@@ -28,10 +28,12 @@ class SubscribeRequest(Request):
         subscriptions: the subscriptions it is for.
         log_end: newest id in the log when the replay started; None before that, and on a server
             without a history.
+        unplaced: why the server did not say that; empty where it did, or was not asked.
     """
 
     subscriptions: list[Subscription] = attrs.field(factory=list)
     log_end: int | None = None
+    unplaced: str = ""
 
     @property
     def live_only(self) -> bool:

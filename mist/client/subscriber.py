@@ -222,9 +222,16 @@ class Subscriber:
             # Otherwise it stays inactive until the fence: messages for other subscriptions may
             # match it too, with some between them that the server does not send for it yet.
 
+    def replay_unplaced(self, request: Request, text: str) -> None:
+        """Where the replay that a request asked for starts is not known."""
+        if isinstance(request, SubscribeRequest):
+            request.unplaced = text
+
     def history_gap(self, request: Request | None) -> None:
         """The history no longer has some of the messages that would come next."""
         if isinstance(request, SubscribeRequest) and not request.live_only:
+            if request.unplaced:
+                return  # it fails; where it is made again, that one tells
             for each in request.subscriptions:
                 each.mark_history_gap(reconnected=each.reconnects > 0)
                 each.start_replay()
@@ -248,10 +255,16 @@ class Subscriber:
         if isinstance(reply, Failed):
             self._failed(request, str(reply.error))
             return
+        if request.unplaced and not request.live_only:
+            # Of what was replayed nothing was delivered: what was live could not be told from it.
+            for tags in dict.fromkeys(each.tags for each in request.subscriptions):
+                self._send(Request(Unsubscribe(tags)))
+            self._failed(request, request.unplaced)
+            return
         subscriptions, request.subscriptions = request.subscriptions, []
         if request.log_end is not None:
             self._history.advance(request.log_end)
-        elif isinstance(request.command, Resume):
+        elif isinstance(request.command, Resume) and not request.unplaced:
             self._history.available = False  # a server that does not know the command
         for each in subscriptions:
             for message in each.pending:

@@ -448,6 +448,52 @@ async def test_a_history_that_cannot_be_read_for_a_while_is_waited_for(
     assert gaps == []
 
 
+async def test_without_the_engine_nothing_is_replayed_that_is_not_given(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mirror could replay, but where the log ends `last` doesn't know then."""
+    sequencer = place.server.hub.sequencer
+    assert sequencer is not None
+    refused = 0
+
+    async def fail() -> int:
+        nonlocal refused
+        refused += 1
+        raise Unavailable("gone")
+
+    gaps: list[Gap] = []
+    await place.publish("1")
+    async with place.connect("tcp") as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(sequencer, "latest", fail)
+            with pytest.raises(HistoryUnavailable):
+                async with client.subscribe(["a"], since=0):
+                    pass
+            async with client.subscribe(["a"]) as live:  # which needs no place
+                await place.publish("2")
+                assert await take(live, 1) == ["2"]
+        async with client.subscribe(["a"], since=0, on_gap=gaps.append) as subscription:
+            await place.publish("3")
+            assert await take(subscription, 3) == ["1", "2", "3"]
+            with monkeypatch.context() as patch:
+                greeting = True
+
+                async def fail_behind_greetings() -> int:
+                    nonlocal greeting
+                    greeting = not greeting
+                    return await fail() if greeting else sequencer.newest
+
+                patch.setattr(sequencer, "latest", fail_behind_greetings)
+                refused = 0
+                await place.proxies["tcp"].cut()
+                await place.publish("4")
+                await until(lambda: refused >= 2)
+            await place.publish("5")
+            assert await take(subscription, 2) == ["4", "5"]
+        assert await client.list() == ()
+    assert gaps == []
+
+
 @pytest.mark.parametrize(
     ("reason", "raised"),
     [(NoRegistry, RegistryUnavailable), (Limited, TooManyRequests)],

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mist.attributes import NO_ATTRIBUTES, Attributes
-from mist.client.dialect import PublishFailed, ReplayStarted, Request, Response
+from mist.client.dialect import PublishFailed, ReplayStarted, ReplayUnplaced, Request, Response
 from mist.client.line import LineDialect
 from mist.commands import (
     ListSubscriptions,
@@ -65,6 +65,11 @@ TABLE = [
      b"last E 9\npong\n", [("E", 9), OK]),
     ([Resume([frozenset(["{a}"])], Since(last=2))], b"last\nresume -2 {{a}}\nping\n",
      b"last E 9\npong\n", [("E", 9), OK]),
+    # it replays, and doesn't know where: only `last` asks an engine
+    ([Resume([A], Since(after=7))], b"last\nresume 7 a\nping\n",
+     b"error no\npublish a 1\npong\n", [("unplaced", "no"), Message(A, b"1"), OK]),
+    ([Resume([A], Since(after=7))], b"last\nresume 7 a\nping\n",
+     b"error no\nerror 2\npong\n", [("unplaced", "no"), (REFUSED, "2")]),
     ([Subscribe(A)], b"subscribe a\nping\n",
      b"publish a,b pong\npong\npublish a 1\\n\\\\n\\r\n",
      [Message(frozenset("ab"), b"pong"), OK, Message(A, b"1\n\\n\r")]),
@@ -82,6 +87,8 @@ def meaning(event: object) -> object:
             return reply
         case ReplayStarted(_, epoch, id_):
             return epoch, id_
+        case ReplayUnplaced(_, text):
+            return "unplaced", text
     return event
 
 
