@@ -212,6 +212,7 @@ async def test_tokens_of_other_issuers_may_grant_as_many_tags_then(tmp_path: Pat
             server.hub.registry,
             2,
             server.hub.now,
+            steady=server.hub.now,
             in_use=lambda record: False,
             replace=lambda old, new: None,
         )

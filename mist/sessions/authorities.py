@@ -14,6 +14,7 @@ from mist.auth.jwt import LEEWAY
 from mist.auth.secret_file import read_secret_file
 from mist.config import Config
 from mist.errors import StartupError
+from mist.history.leaps import steady_seconds
 from mist.sessions.hub import Hub
 
 _MAX_TTL: Final = 86_400.0  # seconds; of `mist.auth.callout.questions`, which needs an extra
@@ -81,6 +82,7 @@ async def _open_callout(url: str, config: Config, hub: Hub) -> Authority:
         hub.registry,
         config.max_tags_per_token,
         hub.now,
+        steady=steady_seconds,
         in_use=partial(_in_use, hub),
         replace=partial(_replace, hub),
     )
@@ -102,7 +104,7 @@ async def open_subscription_callout(config: Config, hub: Hub) -> "SubscriptionCa
     web = Web(64, proxies=False, tracing=hub.tracing)
     questions = Questions(config.auth_url_subscribe, web, secret, hub.now)
     flush = hub.flush_scheduler.flush
-    return SubscriptionCallout(questions, hub.registry.derive, flush, hub.now)
+    return SubscriptionCallout(questions, hub.registry.derive, flush, steady_seconds)
 
 
 async def _secret(path: Path | None, what: str) -> bytes | None:

@@ -75,7 +75,7 @@ class SubscriptionCallout:
         questions: how it is asked.
         derive: see `Registry.derive`.
         flush: sends what was queued for sessions.
-        clock: Unix seconds.
+        clock: seconds; one that is never set.
     """
 
     def __init__(

@@ -40,6 +40,7 @@ _MOST: Final = 10_000  # answers remembered
 _AT_ONCE: Final = 1_000  # answers whose time is soon over
 _RETRY: Final = 0.5  # seconds until it is asked again where there was no answer
 _AHEAD: Final = 0.2  # of its time, at which an answer is asked for again
+_SET_BACK: Final = 1.0  # seconds that a record outlasts its answer where the clock was set back
 _NOWHERE: Final = Login()
 _OUTCOMES: Final = ("accepted", "cached", "denied", "revoked", "timeout", "status", "connection")
 
@@ -52,7 +53,7 @@ class _Known:
         answer: as it came.
         text, login: that it is about; only where it was a yes, which may be asked for again.
         record: what it grants; None where it was a no.
-        until: when it is over, Unix seconds.
+        until: when it is over, by the steady clock.
         renew: when it is asked for again, if it is in use.
         why: why it was a no.
         is_asked_again: whether a task asks for it again.
@@ -76,6 +77,7 @@ class LoginCallout:
         registry: where revocations are.
         max_tags: that an answer may grant.
         clock: Unix seconds.
+        steady: seconds, by a clock that is never set: how long an answer holds.
         in_use: whether any session has a record.
         replace: called with a record that sessions may have and the one in its place, None where
             there is none.
@@ -88,6 +90,7 @@ class LoginCallout:
         max_tags: int,
         clock: Callable[[], float],
         *,
+        steady: Callable[[], float],
         in_use: Callable[[IssuedRecord], bool],
         replace: Callable[[IssuedRecord, IssuedRecord | None], None],
     ) -> None:
@@ -97,8 +100,9 @@ class LoginCallout:
         self._registry = registry
         self._max_tags = max_tags
         self._clock = clock
+        self._steady = steady
         # by key, when an answer is asked for again or forgotten
-        self._due = Schedule[bytes](clock)
+        self._due = Schedule[bytes](steady)
         self._known: dict[bytes, _Known] = {}  # the one asked longest ago first
         self._grants = SharedGrants()
         self._outcomes: Counter[str] = Counter()
@@ -119,9 +123,9 @@ class LoginCallout:
         key = self._key(text, login)
         known = self._known.get(key)
         outcome = "cached"
-        if known is not None and known.renew <= self._clock() < known.until:
-            self._due.set(key, self._clock())  # a session may have it in a moment
-        if known is None or known.until <= self._clock() or self._is_revoked(known):
+        if known is not None and known.renew <= self._steady() < known.until:
+            self._due.set(key, self._steady())  # a session may have it in a moment
+        if known is None or self._is_over(known) or self._is_revoked(known):
             known = await self._ask(key, text, login)
             outcome = "denied" if known.record is None else "accepted"
         self._outcomes[outcome] += 1
@@ -129,9 +133,15 @@ class LoginCallout:
     def find(self, text: str, login: Login) -> IssuedRecord | None:
         """See `Authority.find`."""
         known = self._known.get(self._key(text, login))
-        if known is None or known.until <= self._clock() or self._is_revoked(known):
+        if known is None or self._is_over(known) or self._is_revoked(known):
             return None
         return known.record
+
+    def _is_over(self, known: _Known) -> bool:
+        """Whether an answer holds no longer. Sessions end by the clock, so that counts, too."""
+        record = known.record
+        is_expired = record is not None and record.expired(self._clock())
+        return is_expired or known.until <= self._steady()
 
     def _is_revoked(self, known: _Known) -> bool:
         return known.record is not None and is_revoked(self._registry, known.record)
@@ -158,11 +168,14 @@ class LoginCallout:
 
     def _renew(self, key: bytes, nursery: trio.Nursery) -> None:
         known = self._known[key]
-        if known.until <= self._clock():
+        record = known.record
+        if known.until <= self._steady():
             del self._known[key]  # what sessions have of it ends by itself
+            if record is not None and not record.expired(self._clock() + _SET_BACK):
+                self._replace(record, None)  # but where the clock was set back
         elif known.is_asked_again:
             pass  # by a task, which each login would add another to
-        elif known.record is not None and self._in_use(known.record):
+        elif record is not None and self._in_use(record):
             known.is_asked_again = True
             nursery.start_soon(self._ask_again, key, known)
         else:
@@ -170,7 +183,7 @@ class LoginCallout:
 
     async def _ask_again(self, key: bytes, known: _Known) -> None:
         # Where there is no answer in time, the sessions end by themselves.
-        while self._known.get(key) is known and self._clock() < known.until:
+        while self._known.get(key) is known and self._steady() < known.until:
             try:
                 await self._ask(key, known.text, known.login)
             except RegistryUnavailable:
@@ -204,7 +217,7 @@ class LoginCallout:
             self._outcomes[error.reason] += 1
             log.warning("an answer of --auth-url can't be used: %s", error)
             raise RegistryUnavailable from None
-        until = now + answer.ttl
+        until = self._steady() + answer.ttl
         known = _Known(
             answer=answer,
             text="" if record is None else text,

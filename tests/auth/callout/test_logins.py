@@ -29,12 +29,14 @@ class World:
         self.backend = Backend(says)
         self.registry = LocalRegistry(MemoryStore())
         self.sessions: list[IssuedRecord | None] = []
+        self.ahead = 0.0  # seconds that the clock was set ahead
         questions = Questions("https://app.example/auth", self.backend, None, trio.current_time)
         self.callout = LoginCallout(
             questions,
             self.registry,
             10,
-            trio.current_time,
+            lambda: trio.current_time() + self.ahead,
+            steady=trio.current_time,
             in_use=lambda record: any(each is record for each in self.sessions),
             replace=self.replace,
         )
@@ -284,6 +286,47 @@ async def test_logins_have_a_backend_that_is_down_asked_no_more_often(
             await it.login()
             await trio.sleep(0.2)
         assert len(it.backend.asked) < 40
+
+
+@pytest.mark.parametrize("ahead", [-3_600.0, 3_600.0], ids=["back", "ahead"])
+async def test_a_clock_that_is_set_makes_no_answer_hold_longer(
+    ahead: float, autojump_clock: MockClock
+) -> None:
+    async with world(YES) as it:
+        it.sessions = [await it.login()]
+        it.ahead = ahead
+        await trio.sleep(90)
+        assert len(it.backend.asked) == 2  # in time, as if the clock had not been set
+        (record,) = it.sessions
+        assert record is not None
+        assert record.expires == pytest.approx(trio.current_time() + ahead + 90)
+        assert await it.login() is record
+
+
+async def test_a_session_ends_in_time_though_the_clock_was_set_back(
+    autojump_clock: MockClock,
+) -> None:
+    async with world(YES) as it:
+        it.sessions = [await it.login()]
+        it.backend.says = lambda question: 500
+        it.ahead = -3_600.0
+        await trio.sleep(99)
+        assert it.sessions != [None]
+        await trio.sleep(2)
+        assert it.sessions == [None]
+        with pytest.raises(RegistryUnavailable):
+            await it.login()
+
+
+async def test_a_login_after_the_clock_was_set_ahead_is_asked_about(
+    autojump_clock: MockClock,
+) -> None:
+    async with world(YES) as it:
+        await it.login()
+        it.ahead = 3_600.0
+        record = await it.login()
+        assert record is not None
+        assert record.expires == pytest.approx(trio.current_time() + 3_700)
 
 
 async def test_a_login_whose_answer_differs_changes_the_sessions_before_it(
