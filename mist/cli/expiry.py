@@ -15,7 +15,7 @@ NEVER: Final = "never"
 
 _FROM_NOW: Final = re.compile(r"([0-9]{1,9})([smhdw])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_FORMS: Final = "is 90s, 15m, 12h, 30d or 8w from now on, or a moment with its time zone: "
+_FORMS: Final = "expected 90s, 15m, 12h, 30d or 8w from now on, or a moment with its time zone: "
 
 
 class Expiry(click.ParamType[float]):
@@ -48,5 +48,5 @@ class Expiry(click.ParamType[float]):
         except ValueError:
             moment = None
         if moment is None or moment.utcoffset() is None:
-            self.fail(f"{text!r} {_FORMS}2027-01-01T00:00Z", param, ctx)
+            self.fail(f"{text!r}: {_FORMS}2027-01-01T00:00Z", param, ctx)
         return moment.timestamp()

@@ -63,8 +63,8 @@ def test_a_token_may_expire(process: Process) -> None:
     for arguments, text in [
         (("change", token), "nothing to change"),
         (("change", token, "--expires", "2099-01-01"), "a moment with its time zone"),
-        (("new", "a", "--expires", "30 days"), "is 90s, 15m, 12h, 30d or 8w from now on"),
-        (("new", "a", "--expires", "never"), "is 90s, 15m"),
+        (("new", "a", "--expires", "30 days"), "'30 days': expected 90s, 15m, 12h, 30d or 8w from"),
+        (("new", "a", "--expires", "never"), "'never': expected 90s, 15m"),
         (("new", "a", "--name", "a\tb"), "Invalid name"),
     ]:
         done = run(process, "token", *arguments)
