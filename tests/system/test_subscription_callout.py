@@ -1,6 +1,7 @@
 """A backend decides on subscriptions that a token doesn't grant, at every endpoint."""
 
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -90,6 +91,19 @@ async def test_what_the_backend_allows_is_delivered(tmp_path: Path, way: str) ->
     assert asked["address"] == "127.0.0.1"
     assert asked["attributes"] is not None
     assert asked["token"] != "t"
+
+
+async def test_it_is_asked_again_in_time_though_the_clock_was_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path) as (server, backend):
+        backend.says = {"allow": True, "ttl": 1}
+        async with web(server, "/subscribe/websocket", "t", ["mist.v1"]) as socket:
+            assert (await ask(socket, command="subscribe", tags=["other"]))["success"]
+            earlier = server.hub.now() - 3_600.0
+            monkeypatch.setattr(time, "time", lambda: earlier)
+            with trio.fail_after(10):
+                await until(lambda: len(backend.asked) > 2)
 
 
 async def test_what_the_token_grants_is_not_asked_about_and_nor_is_what_none_may_have(
