@@ -60,7 +60,11 @@ export class ConnectionList {
     this.#paging = new Paging("sessions", PAGE, (query) => {
       query.set("sort", sort.value);
       return api.get(`/v1/connections?${query}`);
-    }, {taken: (found) => this.#taken(found), failed: (problem) => this.#failed(problem)});
+    }, {
+      rows: (found) => found.connections,
+      taken: (found) => this.#taken(found),
+      failed: (problem) => this.#failed(problem),
+    });
     sort.addEventListener("change", () => this.#paging.restart());
   }
 

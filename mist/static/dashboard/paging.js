@@ -19,7 +19,8 @@ export class Paging {
    * @param {string} id of the list: `ID-search`, `ID-back`, `ID-on` and `ID-count` belong to it.
    * @param {number} size of a page.
    * @param request called with the query and the page's size; a promise of `{next, count, …}`.
-   * @param {{taken, failed}} handlers called with what came, or the error.
+   * @param {{rows, taken, failed}} handlers rows: what of that is listed. The others are called with
+   *     what came, or the error.
    */
   constructor(id, size, request, handlers) {
     Object.assign(this, {id, request, handlers});
@@ -80,8 +81,14 @@ export class Paging {
       return;
     }
     if (number !== this.#asked) return;
+    const rows = this.handlers.rows(found).length;
+    if (rows === 0 && this.#starts.length > 0) {
+      this.#after = this.#starts.pop(); // all of this page is gone: the one before is the last now
+      await this.refresh();
+      return;
+    }
     this.#next = found.next;
-    this.#show(found.count);
+    this.#show(found.count, rows);
     this.handlers.taken(found);
   }
 
@@ -91,10 +98,11 @@ export class Paging {
     this.refresh();
   }
 
-  #show(all) {
+  #show(all, rows) {
     const page = this.#starts.length;
-    const first = all ? page * this.#size + 1 : 0;
-    const last = Math.min(all, first + this.#size - 1);
+    // What lies before may have become fewer or more since its pages were seen.
+    const before = this.#next === null ? all - rows : Math.min(page * this.#size, all - rows);
+    const [first, last] = [before + 1, before + rows];
     const several = this.#next !== null || page > 0;
     setHidden(byId(`${this.id}-pages`), !several);
     // Not `disabled`: a button that is would lose the focus of who just pressed it.

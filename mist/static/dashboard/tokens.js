@@ -73,6 +73,7 @@ export class TokenList {
   constructor(api, opened) {
     this.#rows = new Rows(byId("tokens").querySelector("tbody"), PAGE, () => row(opened));
     this.#paging = new Paging("tokens", PAGE, (query) => api.get(`/v1/tokens?${query}`), {
+      rows: (found) => found.tokens,
       taken: (found) => this.#taken(found),
       failed: (problem) => problem.status === 503 && this.#say("The token registry can't be asked."),
     });

@@ -84,6 +84,27 @@ async def test_tokens_are_searched_and_come_by_pages(opened: Open, server: Serve
         await said(page, "tokens-said", "No token has this in its name, id or user.")
 
 
+async def test_a_page_whose_tokens_are_all_gone_is_left(opened: Open, server: Server) -> None:
+    for number in range(45):
+        await make(server, f"t{number}")
+    ids = sorted(record.id for record in server.hub.registry.records())
+    async with opened(server) as page:
+        await rows(page, 20)
+        await page.click("#tokens-on")
+        await said(page, "tokens-count", "21 \N{EN DASH} 40 of 45")
+        await page.click("#tokens-on")
+        await rows(page, 5)
+        # Of those before, so that the last are others than the 41st to 45th.
+        await server.hub.registry.execute([Remove(each) for each in ids[:10]])
+        await said(page, "tokens-count", "31 \N{EN DASH} 35 of 35")
+        await server.hub.registry.execute([Remove(each) for each in ids[40:]])
+        await said(page, "tokens-count", "11 \N{EN DASH} 30 of 30")
+        await rows(page, 20)
+        assert await page.evaluate("document.getElementById('tokens-said').hidden")
+        await server.hub.registry.execute([Remove(each) for each in ids[10:]])
+        await said(page, "tokens-said", "No tokens yet. A browser needs one to subscribe.")
+
+
 async def test_a_token_is_created_and_shown_once(live: Page, server: Server) -> None:
     await said(live, "tokens-said", "No tokens yet. A browser needs one to subscribe.")
     await live.click("#tokens-create")
