@@ -7,6 +7,7 @@ POST /v1/log/erase          erases messages from the history
 """
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -15,7 +16,6 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import Receive, Scope, Send
 
 from mist.archive import ArchiveError
 from mist.attributes import Attributes
@@ -24,6 +24,7 @@ from mist.history import MAX_ID, Erasure
 from mist.http.access import Caller
 from mist.http.bodies import ARROW, answer, read_body
 from mist.http.context import Context
+from mist.http.held_pages import HeldPage, HeldPages
 from mist.http.log_pages import LogReader, Wanted
 from mist.http.openapi import (
     EITHER,
@@ -48,7 +49,6 @@ __all__ = ["OPERATIONS", "routes"]
 
 _LIMIT: Final = 20_000  # rows
 _MOST: Final = 200_000
-_CHUNK: Final = 256 * 1024  # bytes sent at a time
 _OTHERS: Final = 300  # commas and strings of an erasure besides its tags; a publisher has 255 bytes
 _MAX_SECONDS: Final = 60  # of one step of an erasure or of sealing
 
@@ -100,24 +100,11 @@ class ErasedRange(msgspec.Struct, frozen=True):
     after: int | msgspec.UnsetType | None = msgspec.UNSET
 
 
-class _Chunked(Response):
-    """A large body, sent in pieces: sent whole it would be copied several times at once."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send(
-            {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
-        )
-        body = bytes(self.body)
-        for start in range(0, max(len(body), 1), _CHUNK):
-            piece = body[start : start + _CHUNK]
-            more = start + _CHUNK < len(body)
-            await send({"type": "http.response.body", "body": piece, "more_body": more})
-
-
 def routes(context: Context) -> Sequence[BaseRoute]:
     """`/v1/log` and the paths below it, except for staging."""
     access, hub = context.access, context.hub
     readers: list[LogReader] = []
+    pages = HeldPages()
 
     def parts() -> tuple[Sequencer, LogReader]:
         sequencer = hub.sequencer
@@ -129,6 +116,13 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 
     async def read(request: Request) -> Response:
         caller = await access.caller(request)
+        with ExitStack() as held:
+            if caller.record is not None:
+                held.callback(await pages.take(caller.record.id))
+            headers, body = await make(request, access.again(caller, request))
+            return HeldPage(body, headers, ARROW, held.pop_all())
+
+    async def make(request: Request, caller: Caller) -> tuple[dict[str, str], bytes]:
         sequencer, reader = parts()
         query = Query(request)
         wanted = _wanted(query, hub.limits, caller)
@@ -159,7 +153,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         }
         if page.lost:
             headers["Mist-Lost"] = ",".join(f"{first}-{last}" for first, last in page.lost)
-        return _Chunked(page.body, 200, headers, ARROW)
+        return headers, page.body
 
     async def position(request: Request) -> Response:
         await access.caller(request)
@@ -316,7 +310,9 @@ OPERATIONS: Final[Operations] = {
             details="One IPC stream: id int64, time timestamp[us, UTC], tags list<string>, data "
             "binary, publisher string, audience string, meta map<string,binary>; by ascending "
             "ids. A page ends at `limit` rows, or at about 16 MiB. With a token `subscribe` is "
-            "needed, messages for others are left out, and the last three columns are blank.",
+            "needed, messages for others are left out, and the last three columns are blank; a "
+            "page waits while eight of the token aren't read to their end, for 10 s, and is "
+            "refused then.",
             who=EITHER,
             parameters=[
                 parameter("after", "Rows with higher ids.", {**_ID, "default": 0}),

@@ -1,6 +1,7 @@
 """The log as Arrow: every row once, from the history or the archive, for those who may."""
 
 import math
+import socket
 
 import pyarrow as pa
 import pytest
@@ -16,10 +17,11 @@ from mist.broker.outbox_limits import OutboxLimits
 from mist.commands import Register, RemoveTags, SetAttributes, Unregister
 from mist.history import Erasure, Policy
 from mist.history.retention import Rule
+from mist.http import held_pages
 from mist.protocols.line.forms import PLAIN
 from tests.history.messages import publication, run, some
 from tests.http.arrow import ARROW
-from tests.http.client import request
+from tests.http.client import connect, request, stalled_connection
 from tests.servers import listeners, running
 
 LISTEN = listeners("http", "tcp")
@@ -461,6 +463,36 @@ async def test_a_right_lost_while_the_page_is_made_counts(granted):
 
     history.columns = columns
     assert code(await get(granted, "?subscribe=a", TOKEN)) == (403, "not_granted")
+
+
+async def test_a_token_whose_pages_are_not_read_waits_and_nobody_else(server, monkeypatch):
+    monkeypatch.setattr(held_pages, "_OF_TOKEN", 2)
+    monkeypatch.setattr(held_pages, "_PATIENCE", 0.2)
+    for token in ("t", "other"):
+        await server.hub.registry.execute([Register(token, frozenset("a"))])
+    await append(server, publication(run("a", *["x" * 1_000_000] * 8)))
+    where = "/v1/log?subscribe=a"
+    async with stalled_connection(server) as one, stalled_connection(server) as two:
+        for each in (one, two):
+            await each.send_request("GET", where, TOKEN)
+        pages = [await each.receive_head() for each in (one, two)]
+        refused = await get(server, "?subscribe=a", TOKEN)
+        assert code(refused) == (429, "too_many_pages")
+        assert refused.headers["retry-after"] == "5"
+        assert ids(await get(server, "?subscribe=a", {"X-Auth-Token": "other"})) == [*range(1, 9)]
+        assert ids(await get(server)) == [*range(1, 9)]
+        # Who waits gets a page once another is read to its end, or its reader has gone.
+        monkeypatch.setattr(held_pages, "_PATIENCE", 60.0)
+        one.connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        async with connect(server) as third, connect(server) as fourth:
+            await third.send_request("GET", where, TOKEN)
+            assert len(await pages[0].read()) > 8_000_000
+            assert len(await (await third.receive_head()).read()) > 8_000_000
+            await one.send_request("GET", where, TOKEN)
+            await one.receive_head()
+            await fourth.send_request("GET", where, TOKEN)
+            await two.connection.aclose()
+            assert (await fourth.receive_head()).status == 200
 
 
 async def test_only_services_seal_and_erase(granted):
