@@ -1,7 +1,7 @@
 """Pages that one token's readers hold at a time.
 
 A page of the log is in memory until its reader has taken all of it, however slowly it reads, and
-whoever may open a thousand connections may ask for as many. So each token has a few places, and a
+with a thousand connections a peer may ask for as many. So each token has a few places, and a
 request waits for one of them: behind requests with the same token, and nobody else's.
 """
 

@@ -98,7 +98,7 @@ export class ConnectionDialog {
   /** Request it again, if it is open. */
   async refresh() {
     const which = this.#which;
-    if (!which || this.#busy) return;
+    if (!which || this.#busy || byId("connection-end").disabled) return; // nothing comes of one that is gone
     this.#busy = true;
     const start = this.#starts.at(-1);
     try {
@@ -141,14 +141,13 @@ export class ConnectionDialog {
       act: "End session",
     });
     if (!certain || which !== this.#which) return;
-    try {
-      await this.api.send("DELETE", path);
-      this.#gone("Ended.");
-    } catch (problem) {
-      if (problem.status === 404) this.#gone("It had ended already.");
+    const problem = await this.api.send("DELETE", path).then(() => null, (error) => error);
+    if (which === this.#which) { // else another one is open by now
+      if (problem === null) this.#gone("Ended.");
+      else if (problem.status === 404) this.#gone("It had ended already.");
       else this.#say(sentenceOf(problem, "Not ended"));
+      byId("connection-close").focus();
     }
-    byId("connection-close").focus();
     this.ended();
   }
 }

@@ -252,6 +252,7 @@ class Dashboard {
     this.#listed = performance.now();
     this.#all.follow();
     this.#tokens.follow();
+    this.#token.refresh();
   }
 }
 

@@ -12,7 +12,10 @@ export class TokenDialog {
   #dialog = byId("token");
   #field = byId("token-tags");
   #pairs = new Rows(byId("token-pairs"), 40, pair);
-  #which = null;
+  #which = null; // as it was opened
+  #token = null; // as it was last seen
+  #changes = 0; // made here so far, so that an answer from before one is not shown after it
+  #isGone = false;
 
   /**
    * @param api requests.
@@ -35,11 +38,28 @@ export class TokenDialog {
 
   /** @param which as a list has it. */
   open(which) {
+    this.#which = which;
+    this.#token = null;
     this.#field.value = "";
+    this.#isGone = false;
     this.#enable(true);
     this.#say("");
     this.#show(which);
     this.#dialog.showModal();
+    return this.refresh();
+  }
+
+  /** Request it again, if it is open: others may have changed it. */
+  async refresh() {
+    const [which, changes] = [this.#which, this.#changes];
+    if (!which || this.#isGone) return;
+    const isOld = () => which !== this.#which || changes !== this.#changes;
+    try {
+      const token = await this.api.get(`/v1/tokens/${which.id}`);
+      if (!isOld()) this.#show(token);
+    } catch (problem) {
+      if (!isOld() && problem.status === 404) this.#failed(problem);
+    }
   }
 
   close() {
@@ -47,14 +67,15 @@ export class TokenDialog {
   }
 
   get #name() {
-    return this.#which.name || this.#which.id;
+    return this.#token.name || this.#token.id;
   }
 
   #show(token) {
-    this.#which = token;
+    const isSame = String(token.tags) === String(this.#token?.tags); // leave where it is scrolled to
+    this.#token = token;
     setText(byId("token-title"), this.#name);
     const tags = token.tags.map((each) => element("li", "tag", each));
-    byId("token-granted").replaceChildren(...(tags.length ? tags : [element("li", "soft", "nothing")]));
+    if (!isSame) byId("token-granted").replaceChildren(...(tags.length ? tags : [element("li", "soft", "nothing")]));
     this.#pairs.show([
       ["Id", token.id],
       ["Created", date(new Date(1000 * token.created))],
@@ -101,16 +122,11 @@ export class TokenDialog {
   async #change(body, question, done) {
     const which = this.#which;
     if (!(await this.confirm.ask(question)) || which !== this.#which) return;
-    try {
-      const token = await this.api.send("PATCH", `/v1/tokens/${which.id}`, body);
+    await this.#send("PATCH", body, (token) => {
       this.#field.value = "";
       this.#show(token);
       this.#say(done);
-    } catch (problem) {
-      this.#failed(problem);
-    }
-    this.#field.focus();
-    this.changed();
+    }, this.#field);
   }
 
   async #revoke() {
@@ -121,19 +137,29 @@ export class TokenDialog {
       act: "Revoke",
     });
     if (!certain || which !== this.#which) return;
-    try {
-      await this.api.send("DELETE", `/v1/tokens/${which.id}`);
+    await this.#send("DELETE", undefined, () => {
+      this.#isGone = true;
       this.#enable(false);
       this.#say("Revoked.");
-    } catch (problem) {
-      this.#failed(problem);
+    }, byId("token-close"));
+  }
+
+  /** Change it. What comes of that is shown where it is still open: another one may be by then. */
+  async #send(method, body, done, next) {
+    const which = this.#which;
+    const sent = this.api.send(method, `/v1/tokens/${which.id}`, body);
+    const act = await sent.then((token) => () => done(token), (problem) => () => this.#failed(problem));
+    if (which === this.#which) {
+      this.#changes += 1;
+      act();
+      next.focus();
     }
-    byId("token-close").focus();
     this.changed();
   }
 
   #failed(problem) {
     if (problem.status === 404) {
+      this.#isGone = true;
       this.#enable(false);
       this.#say("This token has been revoked.", true);
     } else {

@@ -126,6 +126,23 @@ RECORDED = """
 """
 
 
+# Has the page wait for answers to DELETE until `answer()`.
+HELD = """
+(() => {
+  const {fetch} = window;
+  const held = new Promise((resolve) => { window.answer = resolve; });
+  window.fetch = async (path, request) => {
+    const response = await fetch(path, request);
+    if (request.method === "DELETE") {
+      window.arrived = true;
+      await held;
+    }
+    return response;
+  };
+})()
+"""
+
+
 # Looked at and drawn: nothing is about to move away from under a click.
 LIVE = (
     "document.getElementById('state').dataset.state === 'live'"

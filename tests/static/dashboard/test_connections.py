@@ -22,6 +22,7 @@ from tests.static.dashboard.looking import (
     FAINT,
     FAKE,
     FAULTS,
+    HELD,
     LIVE,
     MARKUP,
     SETTINGS,
@@ -158,6 +159,26 @@ async def test_dialogs_that_are_opened_again_at_once_are_good(live: Page, server
     await live.click("#confirm-do")
     await live.until("document.getElementById('connection-said').textContent === 'Ended.'")
     await until(lambda: len(names(server)) == before - 1)
+
+
+async def test_an_end_that_is_answered_late_is_not_shown_of_another(
+    live: Page, server: Server
+) -> None:
+    before = len(names(server))
+    await live.evaluate(HELD)
+    await live.click(f"{ROWS} .link")
+    await live.click("#connection-end")
+    await live.click("#confirm-do")
+    await live.until("window.arrived")
+    await live.click("#connection-close")
+    await live.until(
+        f"document.getElementById('sessions-count').textContent.endsWith('{before - 1}')"
+    )
+    await live.click(f"{ROWS}:nth-child(2) .link")
+    await live.evaluate("window.answer()")
+    await live.evaluate("new Promise((resolve) => setTimeout(resolve))")
+    assert await live.text("#connection-said") == ""
+    assert not await live.evaluate("document.getElementById('connection-end').disabled")
 
 
 async def test_one_that_ends_while_it_is_looked_at_is_said_to_have(

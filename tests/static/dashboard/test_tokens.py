@@ -10,12 +10,22 @@ import pytest
 from mist.attributes import Attributes
 from mist.auth import Remove
 from mist.auth.record import Record
-from mist.commands import Register, SetAttributes
+from mist.commands import AddTags, Register, SetAttributes
 from mist.server import Server
 from mist.terms import Terms
 from tests.axe import violations
 from tests.chromium import Page
-from tests.static.dashboard.looking import FAINT, FAULTS, LIVE, MARKUP, Open, fill, sign_in, wide
+from tests.static.dashboard.looking import (
+    FAINT,
+    FAULTS,
+    HELD,
+    LIVE,
+    MARKUP,
+    Open,
+    fill,
+    sign_in,
+    wide,
+)
 
 ROWS = "#tokens tbody tr:not([hidden])"
 
@@ -241,6 +251,40 @@ async def test_one_that_is_revoked_meanwhile_is_said_to_be(opened: Open, server:
         await fill(page, "#token-tags", "b")
         await page.press("Enter")
         await said(page, "token-said", "This token has been revoked.")
+
+
+async def test_what_others_change_meanwhile_is_shown(opened: Open, server: Server) -> None:
+    record = await make(server, "t1", "a")
+    async with opened(server) as page:
+        await rows(page, 1)
+        await page.click(f"{ROWS} .link")
+        await server.hub.registry.execute([AddTags("t1", frozenset("b"))])
+        await page.until("document.querySelectorAll('#token-granted li').length === 2")
+        assert await page.texts("#token-granted li") == ["a", "b"]
+        await server.hub.registry.execute([Remove(record.id)])
+        await said(page, "token-said", "This token has been revoked.")
+        assert await page.evaluate("document.getElementById('token-grant').disabled")
+
+
+async def test_an_answer_that_comes_late_is_not_shown_of_another(
+    opened: Open, server: Server
+) -> None:
+    for number in range(2):
+        await make(server, f"t{number}", name=f"job {number}")
+    async with opened(server, HELD) as page:
+        await rows(page, 2)
+        kept = (await page.evaluate(NAMES))[1]
+        await page.click(f"{ROWS} .link")
+        await page.click("#token-revoke")
+        await page.click("#confirm-do")
+        await page.until("window.arrived")
+        await page.click("#token-close")
+        await page.click(f"{ROWS}:nth-child(2) .link")
+        await page.evaluate("window.answer()")
+        await rows(page, 1)
+        assert await page.text("#token-title") == kept
+        assert await page.text("#token-said") == ""
+        assert not await page.evaluate("document.getElementById('token-revoke').disabled")
 
 
 async def test_the_secret_is_asked_for_before_anything_changes(
