@@ -20,7 +20,7 @@ from mist.config import Config, Listen
 from mist.errors import HistoryUnavailable
 from mist.http import Context, HttpTransport, Site
 from mist.http.access import Access
-from mist.http.open_streams import Streams
+from mist.http.open_streams import _STALLED, Streams
 from mist.http.ticket_store import Tickets
 from mist.server import Server
 from mist.sessions.hub import Hub
@@ -723,6 +723,11 @@ async def test_a_stream_that_nobody_reads_any_more_is_given_up(
 
 
 # the server goes away
+
+
+def test_the_page_about_slow_consumers_says_when() -> None:
+    page = Path(__file__).parents[2] / "docs" / "slow-consumers.md"
+    assert f"An event stream ends after {_STALLED:.0f} s" in page.read_text()
 
 
 async def test_a_draining_server_says_so_and_lets_nobody_in(server: Server) -> None:
