@@ -240,7 +240,7 @@ class Stage:
         newest: dict[Path, float] = {}
         for path, _, changed in _files(self._folder):
             newest[path.parent] = max(newest.get(path.parent, 0.0), changed)
-        busy = {self._path(batch) for batch in self._busy}
+        busy = {self._path(batch) for batch in tuple(self._busy)}  # commits begin and end meanwhile
         for folder, changed in newest.items():
             if changed < before and folder not in busy:
                 self._remove(folder)

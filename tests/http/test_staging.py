@@ -648,6 +648,21 @@ async def test_what_nobody_adds_to_for_a_day_is_given_up(tmp_path):
     assert stage._used == 2 * 4096
 
 
+async def test_a_commit_that_begins_while_old_batches_are_looked_for_is_no_error(tmp_path):
+    stage = Stage(tmp_path, 10 * 4096)
+    where = stage._path
+
+    def path(batch):
+        # As the event loop does it, while the thread is at its first.
+        stage._busy.add(Batch(None, "another", len(stage._busy)))
+        return where(batch)
+
+    with stage.untouched(Batch(None, "one", 0)):
+        await stage.put(Batch(None, "x", 0), 0, 0, 0, b"x")
+        stage._swept, stage._path = 0.0, path
+        await stage.put(Batch(None, "x", 0), 0, 0, 1, b"x")
+
+
 # as a process
 
 
