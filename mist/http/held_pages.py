@@ -19,7 +19,7 @@ from mist.http.problems import Problem
 __all__ = ["HeldPage", "HeldPages"]
 
 _OF_TOKEN: Final = 8  # twice as many as are made at a time, so that a token alone can use all that
-_PATIENCE: Final = 10.0  # seconds that a request waits for a place
+_WAIT: Final = 10.0  # seconds that a request waits for a place
 _CHUNK: Final = 256 * 1024  # bytes sent at a time
 
 
@@ -64,7 +64,7 @@ class HeldPages:
         """
         places, holder = self._places.setdefault(token, trio.CapacityLimiter(_OF_TOKEN)), object()
         try:
-            with trio.move_on_after(_PATIENCE):
+            with trio.move_on_after(_WAIT):
                 await places.acquire_on_behalf_of(holder)
                 return partial(self._give_back, token, places, holder)
         finally:
