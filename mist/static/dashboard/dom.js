@@ -4,13 +4,21 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
+// Characters without a shape that turn around what stands behind them, as in a<U+202E>b/gro.live,
+// which would read aevil.org/b.
+const TURNING = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+
+/** Text in the order in which it was written: what would turn it around is shown as its code. */
+const inOrder = (text) =>
+  String(text).replace(TURNING, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
 export const byId = (id) => document.getElementById(id);
 
 /** An element; strings in `content` become text. */
 export function element(name, className = "", ...content) {
   const made = document.createElement(name);
   if (className) made.className = className;
-  made.append(...content);
+  made.append(...content.map((each) => (each instanceof Node ? each : inOrder(each))));
   return made;
 }
 
@@ -23,7 +31,8 @@ export function drawn(name, attributes = {}) {
 
 /** Set a text if it changed, so that the browser has no work otherwise. */
 export function setText(node, text) {
-  if (node.textContent !== text) node.textContent = text;
+  const shown = inOrder(text);
+  if (node.textContent !== shown) node.textContent = shown;
 }
 
 /** The same for an attribute. */

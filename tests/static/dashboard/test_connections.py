@@ -267,6 +267,28 @@ async def test_what_others_choose_is_text(opened: Open, server: Server, hostile:
         assert await page.evaluate("typeof hacked") == "undefined"
 
 
+async def test_what_others_choose_is_shown_in_the_order_it_was_written(
+    opened: Open, server: Server
+) -> None:
+    """A tag may hold characters by which what follows is shown from right to left."""
+    change = Register("t", frozenset({"a\u202eb/gro.live", "\u05d0\u05d1"}))
+    [record] = await server.hub.registry.execute([change])
+    session = Session(server.hub, PLAIN, lambda notice: b"", transport="ws", peer="a\u2067b")
+    session.adopt(record)
+    session.subscribe(record.tags)
+    try:
+        async with opened(server) as page:
+            await page.until(SETTLED)
+            assert "a\\u2067b" in await page.text(f"{ROWS} .peer")
+            await page.click(f"{ROWS} .link")
+            tags = "[...document.querySelectorAll('#connection-subscribed .tag')]"
+            await page.until(f"{tags}.length === 2")
+            shown = await page.evaluate(f"{tags}.map((each) => each.textContent)")
+            assert shown == ["a\\u202eb/gro.live", "\u05d0\u05d1"]
+    finally:
+        await session.aclose()
+
+
 # The secret
 
 
