@@ -128,6 +128,51 @@ async def test_a_token_that_changes_in_the_middle_of_a_read_refuses_the_rest(
     assert said.count(b"Violation") + said.count(b"not granted") == len(sent) - len(numbers)
 
 
+@pytest.mark.parametrize("loses", [False, True])
+@pytest.mark.parametrize("stored", [False, True])
+async def test_whether_many_tag_lists_are_granted_is_looked_up_in_turns(
+    monkeypatch: pytest.MonkeyPatch, stored: bool, loses: bool
+) -> None:
+    """And judged anew, where the token changes meanwhile."""
+    tags = [f".{'yes' if n % 2 else 'no'}{n}" for n in range(300)]
+    waits = 0
+    asked: list[int] = []
+    async with (
+        await open_registry("memory://") as registry,
+        await open_history("memory://") as history,
+        trio.open_nursery() as nursery,
+    ):
+        hub = Hub(registry)
+        await nursery.start(hub.turns.run)
+        if stored:
+            hub.sequencer = await sequence(hub.broker, history, hub.flush_scheduler)
+            nursery.start_soon(hub.sequencer.run)
+        await registry.execute([Enroll("t", frozenset(f">{tag}" for tag in tags), Attributes())])
+        own = CommandSession._may
+
+        def may(self: CommandSession, tag_list: bytes) -> bool:
+            asked.append(waits)
+            return own(self, tag_list)
+
+        async def wait(self: Turns, account: Account, *, late: bool = False) -> None:
+            nonlocal waits
+            waits += 1
+            if loses and waits == 2:
+                await registry.execute([RemoveTags("t", frozenset(f">{tag}" for tag in tags[::2]))])
+
+        monkeypatch.setattr(CommandSession, "_may", may)
+        monkeypatch.setattr(Turns, "spent", lambda self, began: True)
+        monkeypatch.setattr(Turns, "wait", wait)
+        sent = b"".join(publish(tag, str(n)) for n, tag in enumerate(tags))
+        delivered, said = await outcome(hub, JsonProtocol(hub.limits), [sent])
+        nursery.cancel_scope.cancel()
+    at_once = max(map(asked.count, asked))
+    assert at_once < len(tags) / 2
+    numbers = [int(line.split()[2]) for line in delivered.decode().splitlines()]
+    assert numbers == list(range(1, 300, 2) if loses else range(300))
+    assert said.count(b"not granted") == (150 if loses else 0)
+
+
 @pytest.mark.parametrize("write", [pub, publish])
 async def test_what_a_token_loses_before_a_read_is_stored_is_refused(
     monkeypatch: pytest.MonkeyPatch, write: Write
