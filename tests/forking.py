@@ -77,8 +77,8 @@ class ForkedProcess:
                 theirs.callback(os.close, each)
             socket.send_fds(_forking(), [request], [read, out, err, tell])
         self.stdin: IO[str] | None = open(to_write, "w")  # noqa: SIM115
-        self.stdout: IO[str] | None = open(stdout)  # noqa: SIM115
-        self.stderr: IO[str] | None = open(stderr)  # noqa: SIM115
+        self.stdout: IO[str] | None = open(stdout, errors="backslashreplace")  # noqa: SIM115
+        self.stderr: IO[str] | None = open(stderr, errors="backslashreplace")  # noqa: SIM115
         if not stdin:
             self.stdin.close()
             self.stdin = None

@@ -15,8 +15,9 @@ __all__ = ["settings_text"]
 def settings_text(config: Config) -> str:
     """The file. A secret is left out, and a URL with a password is a comment without it."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
+    folder = os.getcwd().encode(errors="backslashreplace").decode()
     lines = [
-        f"# Settings of a server of mist, {now}; relative paths are in {os.getcwd()}",
+        f"# Settings of a server of mist, {now}; relative paths are in {folder}",
         *(line for option in OPTIONS for line in _line(option, config)),
     ]
     return "\n".join(lines) + "\n"
@@ -41,9 +42,17 @@ def _line(option: Option, config: Config) -> Iterator[str]:
     if any(without_password(text) != text for text in texts if "://" in text):
         yield f"# {option.name}: left out, since it may have a password"
         return
+    if any(map(_is_no_text, texts)):
+        yield f"# {option.name}: left out, since it is not UTF-8"
+        return
     yield f"{option.name} = {shown}"
 
 
+def _is_no_text(text: str) -> bool:
+    """Whether it has surrogates, as a path has for bytes that aren't UTF-8."""
+    return any("\ud800" <= each <= "\udfff" for each in text)
+
+
 def _quoted(text: str) -> str:
-    # A JSON string is one of TOML, but for surrogates, which no text of a setting has.
+    # A JSON string is one of TOML, but for surrogates.
     return json.dumps(text, ensure_ascii=False)

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import shutil
 import threading
 import time
@@ -106,6 +107,23 @@ def test_secrets_stay_where_they_are(tmp_path: Path) -> None:
     assert {each.stat().st_mode & 0o777 for each in folder.iterdir()} == {0o600}
     with serving(tmp_path / "again", "--config", str(folder / "mist.toml")) as server:
         assert server.popen.poll() is None
+
+
+def test_folders_may_have_any_name(tmp_path: Path) -> None:
+    """Also one that is not UTF-8, which settings in TOML can't say."""
+    place = tmp_path / os.fsdecode(b"b\xff")
+    data, folder, restored = place / "data", place / "backup", place / "restored"
+    with serving(data) as server:
+        with sync.connect(server.urls[0]) as client:
+            client.store(["a"], "0")
+        assert backed_up(folder, data)["blocks"] is None
+        assert backed_up(folder, data)["blocks"] == 0
+    settings = (folder / "mist.toml").read_text()
+    assert "# data: left out, since it is not UTF-8" in settings
+    done = mist("restore", str(folder), "--data", str(restored))
+    assert (done.returncode, done.stderr) == (0, "")
+    with serving(restored) as server:
+        assert numbers(server.urls[0], 1) == [0]
 
 
 def test_a_first_backup_that_was_killed_is_made_again(tmp_path: Path) -> None:

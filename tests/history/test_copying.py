@@ -1,5 +1,6 @@
 """A copy of a log that is in use: what the log has, whatever has changed since the last one."""
 
+import os
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -50,6 +51,20 @@ async def test_the_first_copy_is_the_whole_log(log: History, source: Path, copy:
     async with await open_history(f"sqlite:///{copy}", read_only=True) as copied:
         assert texts(await replay(copied)) == texts(await replay(log))
         assert await copied.verify() == []
+
+
+async def test_a_folder_may_have_any_name(log: History, source: Path, tmp_path: Path) -> None:
+    """Also one that is no UTF-8, or would mean something in a URI."""
+    for name in ["a?mode=memory#%41", os.fsdecode(b"b\xff")]:
+        (tmp_path / name).mkdir()
+        copy = tmp_path / name / "copy.db"
+        await log.append([one("a", "1")])
+        assert copy_log(source, copy).blocks is None
+        await log.append([one("a", "2")])
+        assert copy_log(source, copy).blocks is not None
+        assert tables(copy) == tables(source)
+        async with await open_history(f"sqlite:///{copy}", read_only=True) as copied:
+            assert (await copied.statistics()).file_size == copy.stat().st_size
 
 
 async def test_a_later_copy_writes_what_is_new(log: History, source: Path, copy: Path) -> None:

@@ -65,8 +65,11 @@ class SqliteBlockStore(BlockWriter):
         )
 
     def _path(self) -> str:
-        ((_, _, path), *_) = fetch(self._connection, "PRAGMA database_list")
-        return str(path)
+        # As bytes: the name may not be UTF-8.
+        ((path,), *_) = fetch(
+            self._connection, "SELECT CAST(file AS BLOB) FROM pragma_database_list ORDER BY seq"
+        )
+        return os.fsdecode(path)
 
     def check(self) -> Iterator[Problem]:
         yield from self._check_pages()

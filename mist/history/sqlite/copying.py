@@ -89,7 +89,8 @@ def _tables(connection: sqlite3.Connection, schema: str) -> dict[str, str]:
 
 
 def _uri(path: Path) -> str:
-    return f"file:{quote(os.path.abspath(path))}?mode=ro"
+    """Names a file in SQL, where its path can't stand if it is not UTF-8."""
+    return f"file:{quote(os.fsencode(os.path.abspath(path)))}"
 
 
 def _write(source: Path, target: Path) -> Copied:
@@ -97,9 +98,9 @@ def _write(source: Path, target: Path) -> Copied:
     for left in (fresh, fresh.with_name(f"{fresh.name}-journal")):  # by one that was killed
         left.unlink(missing_ok=True)
     sqlite.create(fresh)  # readable by its owner only; SQLite takes an empty file
-    with translated(), closing(sqlite3.connect(_uri(source), uri=True)) as connection:
+    with translated(), closing(sqlite3.connect(f"{_uri(source)}?mode=ro", uri=True)) as connection:
         connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT}")
-        connection.execute("VACUUM INTO ?", (str(fresh),))
+        connection.execute("VACUUM INTO ?", (_uri(fresh),))
     with translated(), closing(sqlite3.connect(fresh)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE").fetchall()
     size = fresh.stat().st_size
@@ -122,7 +123,7 @@ def _update(source: Path, target: Path, tables: Iterable[str]) -> Copied:
         copy.execute("PRAGMA synchronous = FULL")
         copy.execute("PRAGMA secure_delete = ON")
         copy.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT}")
-        copy.execute("ATTACH ? AS source", (_uri(source),))
+        copy.execute("ATTACH ? AS source", (f"{_uri(source)}?mode=ro",))
         with _transaction(copy):
             changed = [_take(copy, table) for table in tables]
         blocks = [key for keys in changed for key in keys]
