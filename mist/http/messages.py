@@ -246,6 +246,9 @@ class _Publishing:
             site = "" if record is None else record.attributes.site
             if site == self._site:
                 return
+            if not site and not any(found.audiences) and self._traced() is None:
+                self._envelopes, self._site = [], site  # nothing beside, as nearly always
+                return
             await self._hub.turns.drive(self._address(site, checked), self._account)
 
     def _address(self, site: str, checked: Checked) -> Iterator[None]:
@@ -254,8 +257,7 @@ class _Publishing:
         traced = self._traced()
         audiences = self._found.audiences
         if not site and not any(audiences):
-            # Nobody's messages are targeted, as nearly always.
-            self._envelopes = [] if traced is None else [traced] * len(audiences)
+            self._envelopes = [traced] * len(audiences)
         else:
             self._envelopes = []
             for audience, same in groupby(audiences):
