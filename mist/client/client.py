@@ -133,8 +133,8 @@ class Client:
             RemoteError: the server refused it for another reason.
             ConnectionLost: it was stored once or not at all.
         """
-        self._publisher.encode(tags, data, None)  # raises what there is to raise
         found, raw = tag_set(tags, self._limits.message_tags), payload(data, self._limits.data)
+        self._publisher.encode(found, raw, None)  # raises what else there is to raise
         lines = self._state.lines
         command: Command = Store(Batch.of(found, raw)) if lines else PublishOnce(found, raw)
         reply = await self._state.call(command)

@@ -109,6 +109,18 @@ async def test_what_can_not_be_sent_is_told_at_once(ws: str) -> None:
         await client.flush()
 
 
+@pytest.mark.parametrize("server", ["memory://"], indirect=True)
+@pytest.mark.parametrize("index", [0, 1])
+async def test_tags_may_be_given_by_what_is_read_once(server: Server, index: int) -> None:
+    async with (
+        connect(server.urls[index], token="T" if index else None) as client,
+        client.subscribe(tag for tag in "a") as subscription,
+    ):
+        await client.store((tag for tag in ("a", "room:1")), "stored")
+        await client.publish(iter({"a": 1}), "published")
+        assert [(await anext(subscription)).text for _ in range(2)] == ["stored", "published"]
+
+
 async def test_what_was_not_answered_is_reported(
     server: Server, ws: str, nursery: trio.Nursery
 ) -> None:
