@@ -134,7 +134,7 @@ class Client:
             ConnectionLost: it was stored once or not at all.
         """
         found, raw = tag_set(tags, self._limits.message_tags), payload(data, self._limits.data)
-        self._publisher.encode(found, raw, None)  # raises what else there is to raise
+        self._publisher.check_store(found, raw)
         lines = self._state.lines
         command: Command = Store(Batch.of(found, raw)) if lines else PublishOnce(found, raw)
         reply = await self._state.call(command)

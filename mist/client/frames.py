@@ -54,6 +54,7 @@ __all__ = ["SUPPORTED", "FrameDialect", "PublishFrame"]
 
 _CACHED_TAG_LISTS: Final = 4096
 _LONG: Final = 16_384  # bytes of data, from which on the shorter form is taken
+_REF_SIZE: Final = len(',"ref":') + 12  # bytes; no connection has requests of more digits
 
 
 @attrs.define(eq=False)
@@ -89,6 +90,11 @@ class PublishFrame:
         if len(frame) > self._limit:
             raise DataTooLong
         return frame
+
+    def check_store(self, message: bytes) -> None:
+        """See `mist.client.publisher.PublishForm`."""
+        if len(message) + _REF_SIZE > self._limit:
+            raise DataTooLong
 
 
 class FrameDialect(Dialect):

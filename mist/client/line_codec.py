@@ -90,6 +90,9 @@ class PublishLine:
             raise Unframable
         return b"%b%b\n" % (head, data)
 
+    def check_store(self, message: bytes) -> None:
+        """Nothing: the limit of a line has room for a longer command."""
+
 
 def encode_command(command: Command) -> tuple[bytes | None, bytes]:
     """The first word of its reply (None: it has no reply), and its line, LF included."""

@@ -27,6 +27,9 @@ class PublishForm(Protocol):
     def message(self, head: bytes, data: bytes) -> bytes:
         """A whole message. Raises Unframable, DataTooLong."""
 
+    def check_store(self, message: bytes) -> None:
+        """Check that a message has room for what a store adds to it. Raises DataTooLong."""
+
 
 class Publisher:
     """Encodes messages, and keeps what is still to be reported about those written.
@@ -60,6 +63,10 @@ class Publisher:
             head = self._form.head(tag_set(wanted, self._limits.message_tags), to)
             self._heads[key] = head
         return self._form.message(head, payload(data, self._limits.data))
+
+    def check_store(self, tags: TagSet, data: bytes) -> None:
+        """Check that a message can be stored. Raises as `mist.client.Client.store`."""
+        self._form.check_store(self.encode(tags, data, None))
 
     def add_refusal(self, text: str) -> None:
         """The server refused a message, for this reason."""

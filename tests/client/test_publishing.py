@@ -1,5 +1,6 @@
 """Publishing over a WebSocket, by tokens that grant it."""
 
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -107,6 +108,17 @@ async def test_what_can_not_be_sent_is_told_at_once(ws: str) -> None:
         with pytest.raises(EmptyTag):
             await client.publish([""], "x")
         await client.flush()
+
+
+@pytest.mark.parametrize("server", ["memory://"], indirect=True)
+async def test_what_is_stored_fits_into_a_frame_or_is_refused(server: Server, ws: str) -> None:
+    rest = len(FORM.message(FORM.head(frozenset("a")), b""))
+    async with connect(ws, token="T") as client:
+        stored = []
+        for size in range(Limits().frame - rest - 25, Limits().frame - rest + 1):
+            with contextlib.suppress(DataTooLong):
+                stored.append(await client.store(["a"], b"x" * size))
+        assert len(stored) > 3
 
 
 @pytest.mark.parametrize("server", ["memory://"], indirect=True)
