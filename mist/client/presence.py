@@ -83,6 +83,8 @@ class PresenceWatch(Feed[Present | PresenceChanged]):
 
     def take(self, told: Present | PresenceChanged) -> None:
         """The server has told something."""
+        if isinstance(told, PresenceChanged) and not self._known:
+            return  # it is told to another watch of these tags, and in the list that will come
         self.count = told.count
         if isinstance(told, PresenceChanged):
             listed = self._there or {}

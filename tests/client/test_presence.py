@@ -11,8 +11,10 @@ import mist.client.postponed
 import mist.client.sync
 import mist.sessions.presence
 from mist.client import RemoteError, Revoked, TooManyRequests
+from mist.client.dialect import PresenceTold
 from mist.client.home import Home
-from mist.client.presence import PresenceWatch
+from mist.client.postponed import Postponed
+from mist.client.presence import PresenceTable, PresenceWatch
 from mist.client.presence_codec import read_presence_frame, read_presence_line
 from mist.commands import RemoveTags
 from mist.errors import ProtocolViolation
@@ -205,3 +207,21 @@ async def test_a_slow_reader_is_given_what_it_comes_to() -> None:
     assert isinstance(first, Present)
     assert first.count == 1_001
     assert watch.count == 1_500
+
+
+@trio_only
+async def test_the_first_list_is_no_change_where_another_watch_is_told_of_one() -> None:
+    tags = frozenset("a")
+    table = PresenceTable(lambda request: None, Postponed(lambda request: None))
+    one, two = PresenceWatch(tags, Home()), PresenceWatch(tags, Home())
+    table.add(one)
+    table.told(PresenceTold(Present(tags, 0, [])))
+    table.add(two)
+    joined = PresenceTold(PresenceChanged(tags, [A], [], 1))
+    table.told(joined)
+    table.told(PresenceTold(Present(tags, 1, [A])))  # the reply to the second
+    left = PresenceTold(PresenceChanged(tags, [], [A], 0))
+    table.told(left)
+    assert [await anext(one), await anext(one)] == [joined.told, left.told]
+    assert await anext(two) == left.told
+    assert two.attendees == []
