@@ -19,6 +19,7 @@ from mist.message import (
 
 __all__ = [
     "check_credentials",
+    "check_numbers",
     "credential_text",
     "not_one_string",
     "payload",
@@ -47,6 +48,20 @@ def check_credentials(secret: str | None, token: str | None, address: Address) -
         credential_text(token)
     elif "?" not in address.resource:
         raise BadArgument("ws:// needs a token")
+
+
+def check_numbers(*, zero: bool, **numbers: float) -> None:
+    """Check options that are more than zero, or with `zero` not less.
+
+    Raises:
+        BadArgument: one is not.
+        TypeError: one is no number.
+    """
+    for name, number in numbers.items():
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise TypeError(f"{name} must be a number, not {type(number).__name__}")
+        if not (number > 0 or (zero and number == 0)):
+            raise BadArgument(f"{name} must {'not be less' if zero else 'be more'} than 0")
 
 
 def not_one_string(tags: Iterable[str]) -> Iterable[str]:

@@ -11,7 +11,14 @@ import anyio.lowlevel
 
 from mist.attributes import Attributes, change_of_json
 from mist.audience import Audience
-from mist.client.arguments import credential_text, payload, tag_set, token_text, unix_seconds
+from mist.client.arguments import (
+    check_numbers,
+    credential_text,
+    payload,
+    tag_set,
+    token_text,
+    unix_seconds,
+)
 from mist.client.errors import BadArgument, HistoryOff, Unsupported
 from mist.client.line_codec import decode_text
 from mist.client.options import State
@@ -195,11 +202,12 @@ class Client:
                 duplicate. None is live messages only. The block begins when the replay does.
 
         Raises:
-            EmptyTag, InvalidTag, TooManyTags, InvalidPosition: nothing was sent.
+            BadArgument, EmptyTag, InvalidTag, TooManyTags, InvalidPosition: nothing was sent.
             HistoryOff, LatestOff, HistoryUnavailable: with `since`.
             RemoteError: the server refused it: not granted, too many subscriptions.
         """
         found = tag_set(tags, self._limits.subscription_tags, ASK)
+        check_numbers(zero=False, queue=queue)
         self._state.check()
         subscription = Subscription(
             found,

@@ -1,5 +1,6 @@
 """Arguments that can't be right are refused with words that say why."""
 
+import math
 import re
 from collections.abc import Awaitable, Callable
 
@@ -132,6 +133,32 @@ async def test_a_client_names_the_tag_and_the_rule(
         with pytest.raises(InvalidTag, match=words):
             async with client.subscribe(["a b"]):
                 pass
+
+
+async def test_numbers_that_can_not_be_right_are_refused_at_once(tmp_path: object) -> None:
+    options: list[tuple[str, object, str]] = [
+        ("buffer", 0, "buffer must be more than 0"),
+        ("keepalive_seconds", 0, "keepalive_seconds must be more than 0"),
+        ("keepalive_seconds", None, "keepalive_seconds must be a number, not NoneType"),
+        ("backoff_base", -1, "backoff_base must not be less than 0"),
+        ("backoff_cap", "1", "backoff_cap must be a number, not str"),
+    ]
+    for name, value, words in options:
+        with pytest.raises((BadArgument, TypeError), match=f"^{words}$"):
+            async with connect("tcp://127.0.0.1:1", **{name: value}):
+                pass
+    queues: list[tuple[object, str]] = [
+        (0, "queue must be more than 0"),
+        (-1, "queue must be more than 0"),
+        (math.nan, "queue must be more than 0"),
+        (None, "queue must be a number, not NoneType"),
+        (True, "queue must be a number, not bool"),
+    ]
+    async with running(tmp_path) as server, connect(server.urls[0]) as client:  # type: ignore[arg-type]
+        for queue, words in queues:
+            with pytest.raises((BadArgument, TypeError), match=f"^{words}$"):
+                async with client.subscribe(["a"], queue=queue):  # type: ignore[arg-type]
+                    pass
 
 
 async def test_an_http_url_is_told_which_listeners_there_are() -> None:
