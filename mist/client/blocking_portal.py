@@ -39,7 +39,7 @@ class BlockingPortal:
         self._error: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop
         self._stop: asyncio.Event
-        self._main_task: asyncio.Task[None] | None
+        self._main_task: asyncio.Task[None] | None = None
         self._tasks: dict[Future[Any], asyncio.Task[None]] = {}
         self._lock = threading.Lock()  # held for no longer than a look:
         self._calls: set[Future[Any]] = set()  # that wait, from all threads
@@ -61,7 +61,8 @@ class BlockingPortal:
 
     def _run(self, manager: AbstractAsyncContextManager[Client]) -> None:
         try:
-            asyncio.run(self._main(manager))
+            with asyncio.Runner() as runner:
+                runner.run(self._main(manager))
         except _Aborted:
             pass
         except BaseException as error:
@@ -153,7 +154,8 @@ class BlockingPortal:
         if self.forked:
             return
         self._aborted = aborted
-        self._run_soon(self._stop.set if self._opened.done() else self._cancel_all)
+        if self._main_task is not None:  # otherwise there is no loop, for want of descriptors
+            self._run_soon(self._stop.set if self._opened.done() else self._cancel_all)
         try:
             self._thread.join()
         except BaseException:  # interrupted while flushing: cancel the flush too

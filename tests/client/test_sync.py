@@ -1,5 +1,7 @@
 """The synchronous client, called from a worker thread beside a real server."""
 
+import asyncio
+import errno
 import signal
 import subprocess
 import sys
@@ -165,3 +167,15 @@ async def test_after_a_fork_the_child_has_to_connect_itself(tmp_path: Path) -> N
         "the child's own the parent's 0",
         "True",
     ]
+
+
+def test_where_no_loop_can_be_made_the_systems_error_is_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(asyncio.events, "new_event_loop", fail)
+    with pytest.raises(OSError, match="Too many open files"), connect("tcp://127.0.0.1:1"):
+        pass
+    assert threads() == []
