@@ -52,6 +52,8 @@ async def _open_stream(address: Address, context: ssl.SSLContext | None) -> anyi
             opened = await anyio.connect_tcp(address.host, address.port)
     except OSError as error:
         raise ConnectError(f"{where}: {unreachable(error)}") from error
+    except UnicodeError as error:
+        raise Rejected(f"{where}: not a host name: {error}") from error
     cut_off_in_children(opened)
     if not address.tls:
         return opened

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from mist.client import AccessDenied, BadArgument, Client, ConnectError
+from mist.client import AccessDenied, BadArgument, Client, ConnectError, Rejected
 from mist.client.arguments import credential_text, payload, tag_set, token_text
 from mist.errors import DataTooLong, EmptyTag, InvalidTag, InvalidToken, TooManyTags
 from mist.message import ASK, GRANT, PUBLISH, TagUse, check_tag, explain_invalid_tag
@@ -205,6 +205,13 @@ async def test_where_no_host_is_it_does_not_ask() -> None:
             pass
     assert "no-such-host.invalid:1445: " in str(caught.value)
     assert "mist serve" not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["höst_1", "ä..b", "ä" * 70, "\ud800"])
+async def test_what_can_be_no_host_name_is_refused(host: str) -> None:
+    with pytest.raises(Rejected, match=":1445: not a host name: "):
+        async with connect(f"tcp://{host}", wait=True):
+            pass
 
 
 def test_a_token_to_log_in_with_may_be_a_jwt() -> None:
