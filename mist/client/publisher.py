@@ -54,6 +54,8 @@ class Publisher:
 
     def encode(self, tags: Iterable[str], data: bytes | str, to: Audience | None) -> bytes:
         """A message as it is written. Raises as `mist.client.Client.publish`."""
+        if not (to is None or isinstance(to, Audience)):
+            raise TypeError(f"to must be a mist.audience.Audience, not {type(to).__name__}")
         wanted = tuple(not_one_string(tags))
         key = (None if to is None else to.text, *wanted)
         head = self._heads.get(key)

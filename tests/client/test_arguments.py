@@ -114,6 +114,15 @@ async def test_a_client_says_what_data_is(
         await client.flush()
 
 
+@pytest.mark.parametrize("to", ["users=7", {"users": [7]}])
+async def test_a_client_says_what_an_audience_is(tmp_path: object, to: object) -> None:
+    async with running(tmp_path) as server, connect(server.urls[0]) as client:  # type: ignore[arg-type]
+        with pytest.raises(
+            TypeError, match=r"^to must be a mist\.audience\.Audience, not (str|dict)$"
+        ):
+            await client.publish(["a"], "x", to=to)  # type: ignore[arg-type]
+
+
 TAGGED: list[Callable[[Client], Awaitable[object]]] = [
     lambda client: client.publish(["a b"], "x"),
     lambda client: client.store(["a b"], "x"),
