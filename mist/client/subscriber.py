@@ -201,6 +201,7 @@ class Subscriber:
         self._history.set_epoch(event.epoch)
         request.log_end = event.id
         for each in request.subscriptions:
+            complete = since is not LIVE_ONLY
             if since is LIVE_ONLY:
                 each.move_to(event.id, event.epoch)
                 each.keep_place()  # no gap belongs to it
@@ -211,9 +212,12 @@ class Subscriber:
                 valid = since.epoch in (None, event.epoch) and since.after <= event.id
                 each.move_to(since.after if valid else 0, event.epoch)
             else:
-                each.epoch = event.epoch
+                # The last N are others than those of a replay of which nothing came before a cut.
+                end = event.epoch, event.id
+                complete = each.log_end in (None, end)
+                each.epoch, each.log_end = event.epoch, end
             if each.settled.is_set():
-                each.mark_reconnected(complete=since is not LIVE_ONLY)
+                each.mark_reconnected(complete=complete)
             if not self._counted:
                 each.stage = Stage.REPLAYING
                 each.settled.set()

@@ -84,6 +84,7 @@ class Subscription(Feed[Message | Gap]):
         self.pending: list[Message] = []
         self.seen: int | None = None  # highest id given to it; None where there are no ids
         self.epoch: str | None = None  # the log that this id is in; None where that isn't known
+        self.log_end: tuple[str, int] | None = None  # as it first asked for the last N, or Latest
         self.caught_up = False  # has been live
         self.taken = 0  # messages that the reader has taken
         self._limit = queue

@@ -295,6 +295,32 @@ async def test_who_may_not_leave_yet_does_so_later(
     assert set(left.values()) == {3}
 
 
+@pytest.mark.parametrize(("newest", "gaps"), [(5, []), (9, [Gap(reconnected=True)])])
+async def test_the_last_few_asked_for_again_are_others_where_more_came(
+    nursery: trio.Nursery, newest: int, gaps: list[Gap]
+) -> None:
+    fake: Fake = await nursery.start(Fake("ws").run)
+    pings = 0
+
+    def ping(connection: int) -> list[str]:
+        nonlocal pings
+        pings += 1
+        # Not the end of the first replay: nothing of it comes.
+        return [] if pings == 2 else ['{"success": true, "command": "ping"}']
+
+    fake.answers['{"command": "ping"'] = ping
+    told: list[Gap] = []
+    with trio.fail_after(5):
+        async with connected(fake) as client:
+            async with client.subscribe(["a"], since=-1, on_gap=told.append) as subscription:
+                fake.newest = newest
+                await fake.push("{")  # which ends the connection
+                await until(lambda: subscription.reconnects == 1)
+                await fake.push(fake.deliver(newest, "last"))
+                assert await take(subscription, 1) == ["last"]
+    assert told == gaps
+
+
 async def test_each_part_of_a_resume_keeps_its_log_until_it_is_answered(
     fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
