@@ -11,6 +11,7 @@ browser sends the id of the last event that it has, and mist has those that came
 """
 
 import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated
@@ -62,7 +63,7 @@ async def stream(
 
 
 def event(message: Message) -> str:
-    """A server-sent event; data of several lines is several lines there."""
+    """A server-sent event; data of several lines is several lines there, however they end."""
     number = "" if message.id is None else f"id: {message.id}\n"
-    data = "".join(f"data: {line}\n" for line in message.text.split("\n"))
+    data = "".join(f"data: {line}\n" for line in re.split("\r\n|\r|\n", message.text))
     return f"{number}{data}\n"

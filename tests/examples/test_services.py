@@ -89,6 +89,31 @@ def test_a_fastapi_service_publishes_and_streams(process: Process, tmp_path: Pat
         assert post(f"{url}/orders/a,b", "x")[0] == 400
 
 
+def test_an_order_can_not_forge_events_of_the_fastapi_stream(
+    process: Process, tmp_path: Path
+) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    with run(["-m", "uvicorn", "--port", str(port), "fastapi_app:app"], process, tmp_path):
+        wait_until(lambda: answers(f"{url}/openapi.json"))
+        with urllib.request.urlopen(f"{url}/orders/forged", timeout=20) as stream:
+            assert stream.readline() == b": connected\n"
+            assert stream.readline() == b"\n"
+            status, body = post(f"{url}/orders/forged", "a\rid: 99\revent: forged\r\rb")
+            assert status == 201
+            text = b"".join(stream.readline() for _ in range(7))
+    # As a browser takes lines apart: CR ends one, too.
+    assert text.decode().splitlines() == [
+        f"id: {body['id']}",
+        "data: a",
+        "data: id: 99",
+        "data: event: forged",
+        "data: ",
+        "data: b",
+        "",
+    ]
+
+
 @pytest.mark.parametrize("program", ["flask_app:app", "django_view:application"])
 def test_a_view_publishes_from_each_forked_worker(
     process: Process, tmp_path: Path, program: str
