@@ -32,10 +32,12 @@ def create(request: HttpRequest, region: str) -> JsonResponse:
     """Publish an order; answered once it is durable."""
     try:
         return JsonResponse({"id": mist().store(["order", region], request.body)}, status=201)
-    except (BadArgument, CommandError) as error:  # tags or data that can't be published
+    except BadArgument as error:
         return JsonResponse({"error": str(error)}, status=400)
-    except ClientError as error:
+    except ClientError as error:  # this service can't reach mist, or mist can't store
         return JsonResponse({"error": str(error)}, status=503)
+    except CommandError as error:  # tags or data that can't be published
+        return JsonResponse({"error": str(error)}, status=400)
 
 
 urlpatterns = [path("orders/<str:region>", create)]

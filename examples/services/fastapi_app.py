@@ -40,10 +40,12 @@ async def create(region: str, request: Request) -> dict[str, int]:
     client: Client = request.app.state.mist
     try:
         return {"id": await client.store(["order", region], await request.body())}
-    except (BadArgument, CommandError) as error:  # tags or data that can't be published
+    except BadArgument as error:
         raise HTTPException(400, str(error)) from error
     except ClientError as error:
         raise HTTPException(503, str(error)) from error
+    except CommandError as error:  # tags or data that can't be published
+        raise HTTPException(400, str(error)) from error
 
 
 @app.get("/orders/{region}")

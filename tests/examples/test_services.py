@@ -15,7 +15,7 @@ import pytest
 
 from mist.client import sync
 from tests.ports import free_port
-from tests.processes import Process, environment
+from tests.processes import Process, environment, serving
 from tests.waiting import wait_until
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "services"
@@ -112,6 +112,25 @@ def test_an_order_can_not_forge_events_of_the_fastapi_stream(
         "data: b",
         "",
     ]
+
+
+@pytest.mark.parametrize("program", ["flask_app:app", "django_view:application"])
+def test_a_wrong_secret_of_the_service_is_not_blamed_on_who_orders(
+    tmp_path: Path, program: str
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("the-secret-of-this-server")
+    secret.chmod(0o600)
+    port = free_port()
+    arguments = ["-m", "gunicorn", "-w", "1", "-b", f"127.0.0.1:{port}", program]
+    with (
+        serving(tmp_path / "data", "--secret-file", str(secret)) as process,
+        run(arguments, process, tmp_path, MIST_SECRET="another"),
+    ):
+        url = f"http://127.0.0.1:{port}/orders/eu"
+        wait_until(lambda: answers(url))
+        status, body = post(url, "17")
+        assert (status, body["error"]) == (503, "access denied: the secret is wrong")
 
 
 @pytest.mark.parametrize("program", ["flask_app:app", "django_view:application"])
