@@ -10,6 +10,7 @@ One client for each worker, for as long as it runs. A stream that is cut goes on
 browser sends the id of the last event that it has, and mist has those that came since.
 """
 
+import asyncio
 import os
 import re
 from collections.abc import AsyncIterator
@@ -38,12 +39,16 @@ app = FastAPI(lifespan=lifespan)
 async def create(region: str, request: Request) -> dict[str, int]:
     """Publish an order; answered once it is durable."""
     client: Client = request.app.state.mist
+    data = await request.body()
     try:
-        return {"id": await client.store(["order", region], await request.body())}
+        async with asyncio.timeout(10):  # while mist can't be reached, `store` waits
+            return {"id": await client.store(["order", region], data)}
     except BadArgument as error:
         raise HTTPException(400, str(error)) from error
     except ClientError as error:
         raise HTTPException(503, str(error)) from error
+    except TimeoutError as error:
+        raise HTTPException(503, "mist doesn't answer") from error
     except CommandError as error:  # tags or data that can't be published
         raise HTTPException(400, str(error)) from error
 

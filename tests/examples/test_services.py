@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import urllib.error
@@ -112,6 +113,18 @@ def test_an_order_can_not_forge_events_of_the_fastapi_stream(
         "data: b",
         "",
     ]
+
+
+def test_the_fastapi_service_says_503_while_mist_is_away(
+    own_process: Process, tmp_path: Path
+) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    with run(["-m", "uvicorn", "--port", str(port), "fastapi_app:app"], own_process, tmp_path):
+        wait_until(lambda: answers(f"{url}/openapi.json"))
+        assert post(f"{url}/orders/eu", "17")[0] == 201
+        own_process.stop(signal.SIGKILL)
+        assert post(f"{url}/orders/eu", "18")[0] == 503
 
 
 @pytest.mark.parametrize("program", ["flask_app:app", "django_view:application"])
