@@ -467,7 +467,7 @@ async def test_a_right_lost_while_the_page_is_made_counts(granted):
 
 async def test_a_token_whose_pages_are_not_read_waits_and_nobody_else(server, monkeypatch):
     monkeypatch.setattr(held_pages, "_OF_TOKEN", 2)
-    monkeypatch.setattr(held_pages, "_PATIENCE", 0.2)
+    monkeypatch.setattr(held_pages, "_WAIT", 0.2)
     for token in ("t", "other"):
         await server.hub.registry.execute([Register(token, frozenset("a"))])
     await append(server, publication(run("a", *["x" * 1_000_000] * 8)))
@@ -482,7 +482,7 @@ async def test_a_token_whose_pages_are_not_read_waits_and_nobody_else(server, mo
         assert ids(await get(server, "?subscribe=a", {"X-Auth-Token": "other"})) == [*range(1, 9)]
         assert ids(await get(server)) == [*range(1, 9)]
         # Who waits gets a page once another is read to its end, or its reader has gone.
-        monkeypatch.setattr(held_pages, "_PATIENCE", 60.0)
+        monkeypatch.setattr(held_pages, "_WAIT", 60.0)
         one.connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         async with connect(server) as third, connect(server) as fourth:
             await third.send_request("GET", where, TOKEN)
