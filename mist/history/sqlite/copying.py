@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
 
 import attrs
 
@@ -88,9 +87,8 @@ def _tables(connection: sqlite3.Connection, schema: str) -> dict[str, str]:
     return dict(rows.fetchall())
 
 
-def _uri(path: Path) -> str:
-    """Names a file in SQL, where its path can't stand if it is not UTF-8."""
-    return f"file:{quote(os.fsencode(os.path.abspath(path)))}"
+def _read_only(path: Path) -> str:
+    return f"{path.absolute().as_uri()}?mode=ro"
 
 
 def _write(source: Path, target: Path) -> Copied:
@@ -98,9 +96,10 @@ def _write(source: Path, target: Path) -> Copied:
     for left in (fresh, fresh.with_name(f"{fresh.name}-journal")):  # by one that was killed
         left.unlink(missing_ok=True)
     sqlite.create(fresh)  # readable by its owner only; SQLite takes an empty file
-    with translated(), closing(sqlite3.connect(f"{_uri(source)}?mode=ro", uri=True)) as connection:
+    with translated(), closing(sqlite3.connect(_read_only(source), uri=True)) as connection:
         connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT}")
-        connection.execute("VACUUM INTO ?", (_uri(fresh),))
+        # A URI, since a name may not be UTF-8.
+        connection.execute("VACUUM INTO ?", (fresh.absolute().as_uri(),))
     with translated(), closing(sqlite3.connect(fresh)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE").fetchall()
     size = fresh.stat().st_size
@@ -123,7 +122,7 @@ def _update(source: Path, target: Path, tables: Iterable[str]) -> Copied:
         copy.execute("PRAGMA synchronous = FULL")
         copy.execute("PRAGMA secure_delete = ON")
         copy.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT}")
-        copy.execute("ATTACH ? AS source", (f"{_uri(source)}?mode=ro",))
+        copy.execute("ATTACH ? AS source", (_read_only(source),))
         with _transaction(copy):
             changed = [_take(copy, table) for table in tables]
         blocks = [key for keys in changed for key in keys]
