@@ -20,11 +20,12 @@ one: whatever is queued must then be framed by `mist.transports.http1.chunk`, `f
 and the connection is kept alive. An application that fails before it hands over answers as usual.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 from urllib.parse import unquote_to_bytes
 
 import trio
+from starlette.types import Message
 
 from mist.broker.outbox import Outbox
 from mist.transports.connection import Connection
@@ -38,8 +39,6 @@ from mist.transports.http1 import (
 from mist.transports.streams import ByteStream
 
 __all__ = ["Disconnected", "Exchange", "HandedOver", "HandsOver"]
-
-Message = MutableMapping[str, Any]
 
 _READ: Final = 65_536  # bytes
 _READ_CHUNKED: Final = 16_384  # bytes, which may be thousands of chunks

@@ -8,7 +8,7 @@ A page can make a browser send requests anywhere; that none of them does harm is
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from contextvars import ContextVar
 from functools import lru_cache
 from ipaddress import ip_address
@@ -16,6 +16,7 @@ from random import Random
 from typing import Final
 
 import trio
+from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.contextvars import STRUCTLOG_KEY_PREFIX
 
 from mist.config import Listen
@@ -29,9 +30,6 @@ from mist.http.guarded import (
     GuardedBody,
     GuardedResponse,
     GuardLimits,
-    Receive,
-    Scope,
-    Send,
     common_headers,
     too_large,
 )
@@ -41,8 +39,6 @@ from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.handshake import Origins
 
 __all__ = ["Guard"]
-
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 log = logging.getLogger("mist.http")
 
@@ -81,7 +77,7 @@ class Guard:
 
     def __init__(
         self,
-        app: App,
+        app: ASGIApp,
         limiter: ConnectionLimiter,
         origins: Origins,
         names: Collection[str],

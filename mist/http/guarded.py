@@ -2,11 +2,12 @@
 headers that every response carries.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, Final
 
 import attrs
 import trio
+from starlette.types import Message, Receive, Send
 
 from mist.broker.outbox import Outbox
 from mist.http.exchange import HandedOver, HandsOver
@@ -18,18 +19,10 @@ __all__ = [
     "GuardLimits",
     "GuardedBody",
     "GuardedResponse",
-    "Headers",
-    "Receive",
-    "Scope",
-    "Send",
     "common_headers",
     "too_large",
 ]
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 Headers = tuple[tuple[bytes, bytes], ...]
 
 REQUEST_ID: Final = b"x-request-id"
