@@ -246,15 +246,15 @@ class _Publishing:
             site = "" if record is None else record.attributes.site
             if site == self._site:
                 return
-            if not site and not any(found.audiences) and self._traced() is None:
+            traced = self._traced()
+            if traced is None and not site and not any(found.audiences):
                 self._envelopes, self._site = [], site  # nothing beside, as nearly always
                 return
-            await self._hub.turns.drive(self._address(site, checked), self._account)
+            await self._hub.turns.drive(self._address(site, traced, checked), self._account)
 
-    def _address(self, site: str, checked: Checked) -> Iterator[None]:
+    def _address(self, site: str, traced: Envelope | None, checked: Checked) -> Iterator[None]:
         """Address all messages, in steps; neighbours with one audience have one envelope."""
         self._site = None
-        traced = self._traced()
         audiences = self._found.audiences
         if not site and not any(audiences):
             self._envelopes = [traced] * len(audiences)
