@@ -10,7 +10,7 @@ from mist.cli.http import HttpError, Site
 
 __all__ = ["SiteRequests"]
 
-_PATIENCE: Final = 30  # times that a request is made which was one too many
+_TRIES: Final = 30  # times that a request is made which was one too many
 _PAUSE: Final = 1.0  # seconds in between
 _TOO_MANY: Final = 429
 
@@ -44,7 +44,7 @@ class SiteRequests:
             body: to be sent as JSON; None for none.
         """
         asking = functools.partial(self._site.ask, method, path, body)
-        for _ in range(_PATIENCE):
+        for _ in range(_TRIES):
             try:
                 return await trio.to_thread.run_sync(asking)
             except HttpError as error:
