@@ -56,6 +56,8 @@ async def serve(
         nursery.start_soon(allocator.keep_trimmed)
         wanted = _ENDING if read_config is None else (*_ENDING, signal.SIGHUP)
         with trio.open_signal_receiver(*wanted) as signals:
+            # A process inherits what its parent has blocked, and would hear of no end but SIGKILL.
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, wanted)
             process = _Process(server, notifier, read_config, nursery)
             nursery.start_soon(process.obey, signals)
             await nursery.start(_run_then_cancel, server, nursery.cancel_scope)

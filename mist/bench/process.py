@@ -109,7 +109,7 @@ def held_signals() -> Iterator[Callable[[], None]]:
     """Ctrl-C and SIGTERM wait until they are let in, or until the end of the block.
 
     One that came in the middle of starting a process would leave it to itself. The process
-    inherits this and hears neither; it is ended by SIGKILL.
+    inherits this, and hears neither unless it lets them in itself, as `mist serve` does.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
 

@@ -144,6 +144,28 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         assert server.stop() == 0
 
 
+def test_a_signal_ends_it_that_its_parent_has_blocked(tmp_path: Path) -> None:
+    url = f"tcp+unix://{tmp_path}/socket"
+    options = ["--listen", url, "--data", str(tmp_path / "data"), "--log-level", "error"]
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        popen = subprocess.Popen(
+            [sys.executable, "-m", "mist", "serve", *options],
+            stdout=subprocess.PIPE,
+            env=environment(),
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with popen:
+        try:
+            assert popen.stdout is not None
+            assert popen.stdout.readline()
+            popen.send_signal(signal.SIGTERM)
+            assert popen.wait(20) == 0
+        finally:
+            popen.kill()
+
+
 def test_tokens_outlive_a_restart(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         token = mist("token", "new", "a,b", "--host", server.urls[0]).stdout.strip()
