@@ -81,6 +81,8 @@ class Subscriber:
                     subscription.caught_up = True
                     subscription.seen = self._history.newest if self._history.available else None
                     subscription.epoch = self._history.epoch
+                    if subscription.seen is not None:
+                        subscription.note_place(subscription.seen)
                     subscription.settled.set()
                     return
                 request = other.request
@@ -280,6 +282,7 @@ class Subscriber:
             each.request = None
             if request.log_end is not None:
                 each.seen = self._history.newest if request.live_only else each.seen or 0
+                each.note_place(each.seen)
             else:
                 each.seen = None
                 if each.settled.is_set():

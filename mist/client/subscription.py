@@ -16,6 +16,8 @@ from mist.client.dialect import Request
 from mist.client.errors import MessagesLost
 from mist.client.feed import Feed
 from mist.client.home import Home
+from mist.client.places import Places
+from mist.client.position import Position
 from mist.commands import Since
 from mist.errors import MistError
 from mist.message import Message, TagSet
@@ -87,8 +89,11 @@ class Subscription(Feed[Message | Gap]):
         self.log_end: tuple[str, int] | None = None  # as it first asked for the last N, or Latest
         self.caught_up = False  # has been live
         self.taken = 0  # messages that the reader has taken
+        self.places = Places()  # of messages, by how many were taken
         self._limit = queue
         self._before: tuple[int | None, str | None] | None = None  # see `move_to`
+        self._noted: str | None = None  # the log of which a place was noted last
+        self._last_taken: int | None = None  # its id
         self._messages = 0  # in the queue, without gaps
         self._raise_on_gap = raise_on_gap
         self._on_gap = on_gap
@@ -117,6 +122,7 @@ class Subscription(Feed[Message | Gap]):
             if isinstance(item, Message):
                 self._messages -= 1
                 self.taken += 1
+                self._last_taken = item.id
                 self._update_congestion()
                 return item
             self._report(item)
@@ -128,8 +134,18 @@ class Subscription(Feed[Message | Gap]):
             found.append(self._queue.popleft())
             self._messages -= 1
         self.taken += len(found)
+        if found:
+            self._last_taken = found[-1].id  # type: ignore[union-attr]
         self._update_congestion()
         return found  # type: ignore[return-value]  # only messages are taken
+
+    @property
+    def position(self) -> Position | None:
+        """After the last message that was taken: `since` for a program that is started again.
+
+        None where the server has no history, and until it is live or a message was taken.
+        """
+        return self.places.after(self.taken, self._last_taken)
 
     def _report(self, gap: Gap) -> None:
         if self._on_gap is not None:
@@ -151,6 +167,8 @@ class Subscription(Feed[Message | Gap]):
                 return
             self.seen = message.id
             self.keep_place()
+            if self.epoch != self._noted:
+                self.note_place(message.id - 1)
         if self._messages >= self._limit:
             self.lost += 1
             self._append_gap(Gap(lost=1))
@@ -158,6 +176,13 @@ class Subscription(Feed[Message | Gap]):
         self._queue.append(message)
         self._messages += 1
         self._arrived.notify()
+
+    def note_place(self, upto: int) -> None:
+        """Everything up to this id of the log that it is in is queued, or was taken."""
+        if self.epoch is not None:
+            position = Position(self.epoch, upto)
+            self.places = self.places.note(self.taken + self._messages, position, self.taken)
+            self._noted = self.epoch
 
     def move_to(self, seen: int, epoch: str) -> None:
         """Take what is behind a position, as a server has said that its replay will bring it.

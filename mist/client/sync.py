@@ -25,6 +25,7 @@ from mist.client.blocking_portal import BlockingPortal
 from mist.client.client import Client as AsyncClient
 from mist.client.connect import connect as connect_async
 from mist.client.options import State
+from mist.client.places import Places
 from mist.client.position import Position
 from mist.client.subscription import Subscription as AsyncSubscription
 from mist.errors import ClientClosed
@@ -54,7 +55,10 @@ class Subscription:
         self._portal = portal
         self._manager = manager
         self._timeout = timeout
-        self._taken: Iterator[Message] = iter(())
+        self._taken: list[Message] = []  # of which not all were given
+        self._given = 0  # of these
+        self._before = 0  # messages that were taken before these
+        self._places = Places()  # of both
         self._open = True
         self._subscription = portal.call(manager.__aenter__)
         self.tags = self._subscription.tags
@@ -69,21 +73,29 @@ class Subscription:
         """How often the connection was lost and restored so far."""
         return self._subscription.reconnects
 
+    @property
+    def position(self) -> Position | None:
+        """After the last message that was taken; see the async one's."""
+        if not self._taken:
+            return self._subscription.position
+        return self._places.after(self._before + self._given, self._taken[self._given - 1].id)
+
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Message:
-        message = next(self._taken, None)
-        if message is not None:
-            return message
-        if not self._open:
-            raise StopIteration
-        # All queued messages come over at once: a thread switch costs more than a message.
-        taken = self._portal.call(self._take)
-        if not taken:
-            raise StopIteration
-        self._taken = iter(taken)
-        return next(self._taken)
+        if not self._taken:
+            if not self._open:
+                raise StopIteration
+            # All queued messages come over at once: a thread switch costs more than a message.
+            self._taken = self._portal.call(self._take)
+            if not self._taken:
+                raise StopIteration
+        message = self._taken[self._given]
+        self._given += 1
+        if self._given == len(self._taken):
+            self._taken, self._given = [], 0
+        return message
 
     async def _take(self) -> list[Message]:
         with anyio.move_on_after(float("inf") if self._timeout is None else self._timeout):
@@ -91,7 +103,10 @@ class Subscription:
                 first = await anext(self._subscription)
             except StopAsyncIteration:
                 return []
-            return [first, *self._subscription.take()]
+            taken = [first, *self._subscription.take()]
+            self._places = self._subscription.places
+            self._before = self._subscription.taken - len(taken)
+            return taken
         return []
 
     def close(self) -> None:

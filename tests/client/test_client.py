@@ -64,14 +64,18 @@ class Proxy:
     """Stands between a client and a server, and cuts what passes through."""
 
     def __init__(self, url: str) -> None:
-        host, _, port = url.removeprefix("tcp://").rpartition(":")
-        self._target = (host, int(port))
+        self.lead_to(url)
         self._streams: list[trio.SocketStream] = []
         self.refusing = False
         self.deaf = False  # takes what the client writes, and passes nothing on
         self.gate: Gate | None = None  # that the next connection is kept waiting at
         self.connections = 0
         self.url = ""
+
+    def lead_to(self, url: str) -> None:
+        """Have the next connections go there."""
+        host, _, port = url.removeprefix("tcp://").rpartition(":")
+        self._target = (host, int(port))
 
     async def run(self, *, task_status: trio.TaskStatus["Proxy"]) -> None:
         listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")

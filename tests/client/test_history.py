@@ -205,6 +205,59 @@ async def test_a_long_replay_loses_nothing_of_a_reader_that_is_slow(
         assert subscription.lost == 0
 
 
+# positions
+
+
+async def test_a_subscription_tells_where_its_reader_is(place: Place, dialect: str) -> None:
+    await place.publish("1", "2")
+    epoch = (await place.publisher.last()).epoch
+    async with place.connect(dialect) as client:
+        async with client.subscribe(["a"], since=0) as old, client.subscribe(["a"]) as live:
+            await client.ping()
+            assert live.position == Position(epoch, 2)
+            assert old.position != Position(epoch, 2)  # nothing of it was taken
+            assert await take(old, 1) == ["1"]
+            assert old.position == Position(epoch, 1)
+            await place.publish("3", "4", "5")
+            assert await take(live, 1) == ["3"]
+            assert live.position == Position(epoch, 3)
+            assert await take(old, 4) == ["2", "3", "4", "5"]
+            assert old.position == Position(epoch, 5)
+        async with client.subscribe(["a"], since=live.position) as again:
+            assert await take(again, 2) == ["4", "5"]
+
+
+async def test_a_position_names_the_log_that_a_message_was_in(tmp_path: Path, dialect: str) -> None:
+    with trio.fail_after(30):
+        async with place_at(tmp_path / "1") as one, place_at(tmp_path / "2") as other:
+            async with one.connect(dialect) as client, client.subscribe(["a"]) as messages:
+                await one.publish("1", "2", "3")
+                await client.ping()
+                epochs = [(await each.publisher.last()).epoch for each in (one, other)]
+                assert await take(messages, 1) == ["1"]
+                await other.publish("4", "5")
+                url = dict(zip(DIALECTS, other.server.urls, strict=True))[dialect]
+                one.proxies[dialect].lead_to(url.replace("ws", "tcp"))
+                await one.proxies[dialect].cut()
+                for text, position in (
+                    ("2", Position(epochs[0], 2)),
+                    ("3", Position(epochs[0], 3)),
+                    ("4", Position(epochs[1], 1)),
+                    ("5", Position(epochs[1], 2)),
+                ):
+                    assert await take(messages, 1) == [text]
+                    assert messages.position == position
+
+
+async def test_without_a_history_there_is_no_position(tmp_path: Path, dialect: str) -> None:
+    with trio.fail_after(30):
+        async with place_at(tmp_path, history="none") as place:
+            async with place.connect(dialect) as client, client.subscribe(["a"]) as messages:
+                await place.publisher.publish(["a"], "1")
+                assert await take(messages, 1) == ["1"]
+                assert messages.position is None
+
+
 # lost connections
 
 
@@ -266,8 +319,13 @@ async def test_every_message_comes_once_through_twenty_cuts_under_load(
         await place.publisher.flush()
 
     async def read(subscription: Subscription, into: list[int | None]) -> None:
+        before = 0
         async for message in subscription:
             into.append(message.id)
+            assert message.id is not None
+            assert subscription.position is not None
+            assert before < message.id <= subscription.position.id
+            before = subscription.position.id
             if random.random() < 0.01:
                 await trio.sleep(0.001)
 

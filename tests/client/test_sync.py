@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 import trio
 
-from mist.client import ConnectError, RemoteError, State
+from mist.client import ConnectError, Position, RemoteError, State
 from mist.client.sync import connect
 from tests.servers import running
 
 
-async def in_thread(tmp_path: Path, script: Callable[[str, str], None]) -> None:
+async def in_thread(tmp_path: Path, script: Callable[[str, str], None], **settings: object) -> None:
     with trio.fail_after(10):
-        async with running(tmp_path) as server:
+        async with running(tmp_path, **settings) as server:
             await trio.to_thread.run_sync(script, *server.urls)
 
 
@@ -50,6 +50,22 @@ async def test_a_script_publishes_subscribes_and_administers(tmp_path: Path) -> 
         assert threads() == []
 
     await in_thread(tmp_path, script)
+
+
+async def test_a_script_keeps_its_position(tmp_path: Path) -> None:
+    def script(tcp: str, ws: str) -> None:
+        with connect(tcp) as client:
+            client.store(["a"], "1")
+            newest = client.last()
+            with client.subscribe(["a"], since=0, timeout=5) as subscription:
+                for n in range(2, 6):
+                    client.store(["a"], str(n))
+                for n, message in zip(range(1, 6), subscription, strict=False):
+                    assert message.text == str(n)
+                    assert subscription.position == Position(newest.epoch, n)
+        assert subscription.position == Position(newest.epoch, 5)
+
+    await in_thread(tmp_path, script, history="memory://")
 
 
 async def test_no_thread_stays_after_an_error(tmp_path: Path) -> None:
