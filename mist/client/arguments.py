@@ -1,5 +1,6 @@
 """Argument validation: what a program passes in is checked before anything is sent."""
 
+import ssl
 from collections.abc import Iterable
 from datetime import datetime
 
@@ -20,6 +21,7 @@ from mist.message import (
 __all__ = [
     "check_credentials",
     "check_numbers",
+    "check_ssl_context",
     "credential_text",
     "not_one_string",
     "payload",
@@ -62,6 +64,21 @@ def check_numbers(*, zero: bool, **numbers: float) -> None:
             raise TypeError(f"{name} must be a number, not {type(number).__name__}")
         if not (number > 0 or (zero and number == 0)):
             raise BadArgument(f"{name} must {'not be less' if zero else 'be more'} than 0")
+
+
+def check_ssl_context(context: ssl.SSLContext | None) -> None:
+    """Check that a client can use this context.
+
+    Raises:
+        BadArgument: it is one for servers.
+        TypeError: it is none.
+    """
+    if context is None:
+        return
+    if not hasattr(context, "wrap_bio"):  # there are others that replace that of `ssl`
+        raise TypeError(f"ssl_context must be an ssl.SSLContext, not {type(context).__name__}")
+    if getattr(context, "protocol", None) == ssl.PROTOCOL_TLS_SERVER:
+        raise BadArgument("ssl_context is one for servers (PROTOCOL_TLS_SERVER)")
 
 
 def not_one_string(tags: Iterable[str]) -> Iterable[str]:

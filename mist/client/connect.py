@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import anyio
 
 from mist.client.address import Address
-from mist.client.arguments import check_credentials, check_numbers
+from mist.client.arguments import check_credentials, check_numbers, check_ssl_context
 from mist.client.backoff import Backoff
 from mist.client.client import Client
 from mist.client.frames import PublishFrame
@@ -73,6 +73,7 @@ async def connect(
     """
     address = Address.parse(url)
     check_credentials(secret, token, address)
+    check_ssl_context(ssl_context)
     check_numbers(zero=False, buffer=buffer, keepalive_seconds=keepalive_seconds)
     check_numbers(zero=True, backoff_base=backoff_base, backoff_cap=backoff_cap)
     limits = Limits() if limits is None else limits

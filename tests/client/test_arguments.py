@@ -2,9 +2,11 @@
 
 import math
 import re
+import ssl
 from collections.abc import Awaitable, Callable
 
 import pytest
+import trio
 
 from mist.client import AccessDenied, BadArgument, Client, ConnectError, Rejected
 from mist.client.arguments import credential_text, payload, tag_set, token_text
@@ -168,6 +170,18 @@ async def test_numbers_that_can_not_be_right_are_refused_at_once(tmp_path: objec
             with pytest.raises((BadArgument, TypeError), match=f"^{words}$"):
                 async with client.subscribe(["a"], queue=queue):  # type: ignore[arg-type]
                     pass
+
+
+async def test_a_tls_context_that_can_not_be_used_is_refused_at_once() -> None:
+    for context, words in (
+        ("ca.pem", "ssl_context must be an ssl.SSLContext, not str"),
+        (True, "ssl_context must be an ssl.SSLContext, not bool"),
+        (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), "ssl_context is one for servers"),
+    ):
+        raised = pytest.raises((BadArgument, TypeError), match=f"^{words}")
+        with trio.fail_after(5), raised:
+            async with connect("tcps://127.0.0.1:1", ssl_context=context, wait=True):  # type: ignore[arg-type]
+                pass
 
 
 async def test_an_http_url_is_told_which_listeners_there_are() -> None:
