@@ -9,7 +9,7 @@ from anyio.streams.tls import TLSStream
 from mist.client.address import Address
 from mist.client.errors import Rejected
 from mist.client.fork import cut_off_in_children
-from mist.client.transport import BROKEN, StreamTransport, Transport, unreachable
+from mist.client.transport import BROKEN, StreamTransport, Transport, reason, unreachable
 from mist.client.websocket import open_websocket
 from mist.errors import ConnectError
 
@@ -67,5 +67,12 @@ async def _open_stream(address: Address, context: ssl.SSLContext | None) -> anyi
         if isinstance(error, ssl.SSLCertVerificationError):
             raise Rejected(f"{where}: {error.verify_message}") from error
         if isinstance(error, BROKEN):
-            raise ConnectError(f"{where}: TLS handshake failed") from error
+            raise ConnectError(f"{where}: TLS handshake failed{_why(error)}") from error
         raise
+
+
+def _why(error: BaseException) -> str:
+    """What TLS found wrong, where it has: nothing where the connection just ended."""
+    if not isinstance(error, ssl.SSLError):
+        return ""
+    return f", {reason(error)}; is it a listener with TLS?"

@@ -7,6 +7,7 @@ connecting and `ConnectionLost` afterwards, or `Rejected` where trying again can
 import abc
 import errno
 import os
+import ssl
 from collections.abc import Iterator
 from typing import Final
 
@@ -99,8 +100,11 @@ async def write_all(stream: anyio.abc.ByteStream, data: bytes) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """The system's text for an error, fit to print."""
+    """The system's text for an error, or that of TLS, fit to print."""
     cause = error.__cause__ if isinstance(error, anyio.BrokenResourceError) else error
+    if isinstance(cause, ssl.SSLError) and cause.reason:
+        # Its own text names a line of Python's source.
+        return f"TLS: {cause.reason.replace('_', ' ').lower()}"
     if isinstance(cause, OSError):
         return (cause.strerror or str(cause)).lower()
     return "connection broken"

@@ -185,3 +185,26 @@ async def test_a_tls_handshake_cut_short_is_told_at_once(
         with trio.fail_after(5):
             await until(lambda: rude.connections >= before + 3)
         waiting.cancel_scope.cancel()
+
+
+async def read_and_stay(stream: trio.SocketStream) -> None:
+    await stream.receive_some()
+    await trio.sleep_forever()
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"error Unknown command\n", "TLS: wrong version number"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "TLS: tlsv1 alert protocol version"),
+    ],
+)
+async def test_it_is_told_why_a_tls_handshake_failed(
+    answer: bytes, words: str, nursery: trio.Nursery
+) -> None:
+    rude = await nursery.start(Rude("tcp://127.0.0.1:1", answer, read_and_stay).run)
+    expected = f"TLS handshake failed, {words}; is it a listener with TLS"
+    with trio.fail_after(5), pytest.raises(ConnectError, match=expected) as caught:
+        async with connect(rude.url.replace("tcp", "tcps"), connect_seconds=LONG):
+            pass
+    assert not isinstance(caught.value, Rejected)
