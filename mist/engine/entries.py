@@ -183,4 +183,4 @@ def decode(body: bytes) -> Entry:
     try:
         return _decoder.decode(body)
     except msgspec.MsgspecError as error:
-        raise ValueError(str(error)) from None
+        raise ValueError(f"a record is of a later version of mist, or damaged: {error}") from None

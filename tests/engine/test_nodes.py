@@ -536,6 +536,18 @@ async def test_a_batch_whose_parts_are_not_there_holds_the_node_up_and_says_so(
     assert one.sequencer.newest == 0
 
 
+async def test_a_record_of_a_later_version_holds_the_node_up_and_says_so(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = await start()
+    await one.engine.enter("by hand")
+    entry = b"\x92\xa5later\x01"  # a list of its kind and one field
+    await one.engine.append("by hand", 1, entry, 0, one.sequencer.epoch)
+    await until(lambda: not one.sequencer.ready)
+    (found,) = [each for each in caplog.records if each.msg == "the engine can't be followed"]
+    assert found.reason.startswith("a record is of a later version of mist, or damaged: ")  # type: ignore[attr-defined]
+
+
 async def test_a_batch_that_is_trimmed_before_it_is_applied_holds_the_node_up_no_longer(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
