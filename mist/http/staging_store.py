@@ -26,6 +26,7 @@ import trio
 from mist.history import Bulk
 from mist.history.commits import unpack_blocks
 from mist.history.layout import Row
+from mist.history.leaps import steady_seconds
 from mist.http.problems import Problem
 
 __all__ = ["MAX_COMMIT", "WRITER", "Attempt", "Batch", "Part", "PartMissing", "Stage", "Staged"]
@@ -37,6 +38,7 @@ WRITER: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 _STALE: Final = 24 * 3600.0  # seconds without a new part, after which a batch is deleted
 _SWEEP: Final = 600.0  # seconds between two scans for stale batches
+_SET: Final = 3600.0  # seconds that the clock gains or loses at once where it was set
 _BLOCK: Final = 4096  # bytes that a file takes at least
 
 
@@ -117,12 +119,21 @@ class Stage:
         folder: created when first needed.
         most: bytes in total.
         clock: Unix seconds.
+        steady: seconds, by a clock that can't be set.
     """
 
-    def __init__(self, folder: Path, most: int, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        most: int,
+        clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = steady_seconds,
+    ) -> None:
         self._folder = folder
         self._most = most
         self._clock = clock
+        self._steady = steady
+        self._ahead: float | None = None  # seconds of the clock before the steady one
         self._turn = trio.CapacityLimiter(1)
         self._used: int | None = None  # bytes; None until counted
         self._swept = 0.0
@@ -170,12 +181,23 @@ class Stage:
             if self._used is None:
                 self._used = sum(_room(size) for _, size, _ in _files(self._folder))
             now = self._clock()
+            self._note_clock(now)
             if now - self._swept > _SWEEP:
                 self._swept = now
                 self._sweep(now - _STALE)
             return work()
 
         return await trio.to_thread.run_sync(do, limiter=self._turn)
+
+    def _note_clock(self, now: float) -> None:
+        """Where the clock was set, no time has passed: what is staged is as if it came just now."""
+        before, self._ahead = self._ahead, now - self._steady()
+        if before is None or abs(self._ahead - before) <= _SET:
+            return
+        self._swept = now
+        for path, _, _ in _files(self._folder):
+            with suppress(OSError):
+                os.utime(path, (now, now))
 
     def _path(self, batch: Batch) -> Path:
         # With a prefix: a writer may be named `..`.

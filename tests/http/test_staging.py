@@ -634,7 +634,7 @@ async def test_only_so_much_may_be_staged(tmp_path):
 
 async def test_what_nobody_adds_to_for_a_day_is_given_up(tmp_path):
     now = time.time()
-    stage = Stage(tmp_path, 1 << 20, lambda: now)
+    stage = Stage(tmp_path, 1 << 20, lambda: now, lambda: now)
     old, young = Batch(None, "old", 0), Batch("f00", "young", 0)
     await stage.put(old, 0, 0, 0, b"x")
     now += 20 * 3600.0
@@ -646,6 +646,22 @@ async def test_what_nobody_adds_to_for_a_day_is_given_up(tmp_path):
     assert not (tmp_path / "service" / "t.old").exists()
     assert file.exists()
     assert stage._used == 2 * 4096
+
+
+@pytest.mark.parametrize("days", [2, -2])
+async def test_a_clock_that_is_set_gives_up_nothing_that_is_staged(tmp_path, days):
+    now, steady = time.time(), 1_000.0
+    stage = Stage(tmp_path, 1 << 20, lambda: now, lambda: steady)
+    batch = Batch(None, "q", 0)
+    await stage.put(batch, 0, 0, 0, b"x")
+    (file,) = tmp_path.rglob("0.0.0")
+    now += days * 24 * 3600.0
+    for part in (1, 2):
+        await stage.put(Batch(None, "other", 0), 0, 0, part, b"x")
+        assert file.exists()
+        now, steady = now + 20 * 3600.0, steady + 20 * 3600.0
+    await stage.put(Batch(None, "other", 0), 0, 0, 3, b"x")  # 40 hours since the clock was set
+    assert not file.exists()
 
 
 async def test_a_commit_that_begins_while_old_batches_are_looked_for_is_no_error(tmp_path):
