@@ -8,7 +8,7 @@ const PAUSE = 250; // milliseconds after the last key until a search is sent
 export class Paging {
   #starts = []; // of the pages before this one; undefined is the first
   #after;
-  #next = null;
+  #next = null; // where the next page begins; null until an answer has said it
   #timer = 0;
   #asked = 0; // requests so far, so that a late answer is not taken for the newest
   #size;
@@ -39,13 +39,14 @@ export class Paging {
       clearTimeout(this.#timer);
       this.restart();
     });
-    byId(`${id}-on`).addEventListener("click", () => this.#turn(() => {
+    byId(`${id}-on`).addEventListener("click", () => {
+      if (this.#next === null) return;
       this.#starts.push(this.#after);
-      this.#after = this.#next;
-    }, this.#next !== null));
-    byId(`${id}-back`).addEventListener("click", () => this.#turn(() => {
-      this.#after = this.#starts.pop();
-    }, this.#starts.length > 0));
+      this.#turnTo(this.#next);
+    });
+    byId(`${id}-back`).addEventListener("click", () => {
+      if (this.#starts.length > 0) this.#turnTo(this.#starts.pop());
+    });
   }
 
   /** The text that is searched for. */
@@ -56,8 +57,7 @@ export class Paging {
   /** Begin with the first page. */
   restart() {
     this.#starts = [];
-    this.#after = undefined;
-    return this.refresh();
+    return this.#turnTo(undefined);
   }
 
   /** Request the page again, once it is on the screen, or if it was never requested. */
@@ -92,10 +92,10 @@ export class Paging {
     this.handlers.taken(found);
   }
 
-  #turn(move, possible) {
-    if (!possible) return;
-    move();
-    this.refresh();
+  #turnTo(after) {
+    this.#after = after;
+    this.#next = null;
+    return this.refresh();
   }
 
   #show(all, rows) {
