@@ -8,6 +8,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -20,6 +21,7 @@ import attrs
 import pytest
 import trustme
 
+from mist.config import Config
 from tests.node import run_script, script_running
 from tests.ports import free_port
 from tests.processes import Process, environment, mist, serving
@@ -272,6 +274,40 @@ def test_services_publish_and_strangers_do_not(site: Site) -> None:
     assert site.ask("/v1/messages", {"Authorization": f"Bearer {SECRET}"}, long)[0] == 200
     assert site.ask("/v1/messages", {"X-Auth-Token": "t" * 8_192}, body)[0] == 401
     assert site.ask("/healthz")[0] == site.ask("/mist/readyz")[0] == 200
+
+
+@pytest.mark.parametrize("kind", ["nginx", "caddy"])
+def test_an_idle_connection_is_let_go_before_mist_would(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a request may be on its way as mist closes it, which is a 502 for one that publishes."""
+    line = {"nginx": r"keepalive_timeout (\d+)s;", "caddy": r"\tkeepalive (\d+)s"}[kind]
+    files = {"nginx": ["nginx.conf"], "caddy": ["Caddyfile", "../../deploy/compose/Caddyfile"]}
+    texts = [(EXAMPLES / name).read_text() for name in files[kind]]
+    found = [re.search(line, text) for text in texts]
+    assert all(each and int(each[1]) < Config().handshake_seconds for each in found)
+    filled_by = filled
+    monkeypatch.setattr(  # sooner, so that nobody has to wait for it
+        "tests.examples.test_proxy.filled",
+        lambda name, replaced: re.sub(
+            r"(keepalive\w*) \d+s", r"\1 50ms", filled_by(name, replaced)
+        ),
+    )
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(30)
+        with proxy(kind, tmp_path, f"127.0.0.1:{server.getsockname()[1]}") as (url, _):
+            context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+            asking = threading.Thread(
+                target=lambda: urllib.request.urlopen(url, timeout=30, context=context).read()
+            )
+            asking.start()
+            upstream, _ = server.accept()
+            with upstream:
+                upstream.settimeout(30)
+                assert b"close" not in upstream.recv(65_536).lower()
+                upstream.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK")
+                assert upstream.recv(1) == b""  # it ends it, not we
+            asking.join()
 
 
 def test_a_reload_of_the_proxy_loses_nothing(site: Site) -> None:
