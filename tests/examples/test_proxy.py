@@ -276,6 +276,12 @@ def test_services_publish_and_strangers_do_not(site: Site) -> None:
     assert site.ask("/healthz")[0] == site.ask("/mist/readyz")[0] == 200
 
 
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_its_url_without_the_last_slash_leads_to_the_dashboard(site: Site, prefix: str) -> None:
+    status, _, page = site.ask(prefix)
+    assert (status, b"<title>mist</title>" in page) == (200, True)
+
+
 @pytest.mark.parametrize("kind", ["nginx", "caddy"])
 def test_an_idle_connection_is_let_go_before_mist_would(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
