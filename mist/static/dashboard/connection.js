@@ -7,6 +7,12 @@ import {brief, bytes, count, date, several, textOf} from "./format.js";
 
 const PAGE = 50;
 
+/** Why there are no newer figures, by the error's code; both are of nodes of an engine. */
+const STALE = {
+  node_silent: "Its node does not answer. These are the last figures received.",
+  engine_unavailable: "Its node can't be asked: the engine does not answer. These are the last figures received.",
+};
+
 function subscription() {
   const node = element("li", "tags");
   let key = "";
@@ -103,9 +109,13 @@ export class ConnectionDialog {
     const start = this.#starts.at(-1);
     try {
       const found = await this.api.get(this.#path({limit: PAGE, ...(start ? {after: start} : {})}));
-      if (which === this.#which) this.#show(found);
+      if (which !== this.#which) return;
+      this.#show(found);
+      this.#sayStale("");
     } catch (problem) {
-      if (which === this.#which && problem.status === 404) this.#gone("This connection has ended.");
+      if (which !== this.#which) return;
+      if (problem.status === 404) this.#gone("This connection has ended.");
+      else if (problem.code in STALE) this.#sayStale(STALE[problem.code]);
     } finally {
       this.#busy = false;
     }
@@ -129,6 +139,12 @@ export class ConnectionDialog {
 
   #say(text) {
     setText(byId("connection-said"), text);
+  }
+
+  /** The same of figures that are not newer, but not in place of what has become of an end. */
+  #sayStale(text) {
+    const said = byId("connection-said").textContent;
+    if (!said || Object.values(STALE).includes(said)) this.#say(text);
   }
 
   async #end() {

@@ -82,6 +82,7 @@ export class ConnectionList {
     setHidden(byId("sessions"), connections.length === 0);
     const silent = missing?.length ? `${several(missing.length, "node")} did not answer.` : "";
     const none = this.#paging.search ? "No connection has this in its name, address or token."
+      : silent ? "No connections at the nodes that answered."
       : "No connections yet.";
     this.#say(connections.length ? silent : `${none} ${silent}`);
   }

@@ -367,6 +367,45 @@ async def test_a_session_of_another_node_is_ended(opened: Open, tmp_path: Path) 
         await stream.aclose()
 
 
+async def test_a_node_that_does_not_answer_is_told(opened: Open, tmp_path: Path) -> None:
+    """Of its connections as of a list that lacks them: what is shown is not of now."""
+    settings = SETTINGS | {"engine": "memory://dashboard-silent"}
+    answered = "new Response(%s, {status: %d, headers: {'Content-Type': 'application/json'}})"
+    silent = answered % ("JSON.stringify({code: 'node_silent', detail: 'silent'})", 503)
+    nobody = answered % (
+        "JSON.stringify({count: 0, next: null, missing: ['n2'], connections: []})",
+        200,
+    )
+    async with (
+        running(tmp_path / "1", **settings, node="n1") as one,
+        running(tmp_path / "2", **settings, node="n2") as two,
+        opened(one) as page,
+    ):
+        stream = await dial(two, b"subscribe a\n")
+        await page.evaluate("document.getElementById('sessions-form').scrollIntoView()")
+        await page.until(f"document.querySelector('{ROWS} .peer')?.textContent.includes('n2')", 30)
+        await page.click(f"{ROWS} .link")
+        await page.until("document.querySelectorAll('#connection-subscribed .tag').length === 1")
+        await page.evaluate(
+            "(() => { window.answering = window.fetch; window.fetch = async (path, request) =>"
+            f" path.startsWith('./v1/connections/') ? {silent}"
+            f" : path.startsWith('./v1/connections?') ? {nobody} : window.answering(path, request);"
+            " })()"
+        )
+        told = "document.getElementById('%s').textContent %s"
+        await page.until(told % ("connection-said", "!== ''"))
+        assert await page.text("#connection-said") == (
+            "Its node does not answer. These are the last figures received."
+        )
+        await page.until(told % ("sessions-said", "!== ''"))
+        assert await page.text("#sessions-said") == (
+            "No connections at the nodes that answered. 1 node did not answer."
+        )
+        await page.evaluate("window.fetch = window.answering")
+        await page.until(told % ("connection-said", "=== ''"))
+        await stream.aclose()
+
+
 # How it is read
 
 
