@@ -39,7 +39,7 @@ class HistoryState(msgspec.Struct, frozen=True):
     Attributes:
         first, newest: the lowest id kept and the highest delivered.
         messages, bytes: kept; None where they can't be determined now.
-        failing: whether the last messages could not be stored.
+        failing: whether the last messages could not be stored, or the engine can't be reached.
         sealed: messages up to this id are in the archive; None where there is none.
     """
 
@@ -220,7 +220,7 @@ class _LogSize:
         self, sequencer: Sequencer, sealer: "Sealer | SharedSealer | None"
     ) -> HistoryState:
         """The state of a log. Never raises, since stats are needed most when something fails."""
-        failing = sequencer.failing
+        failing = sequencer.failing or not sequencer.reachable
         try:
             position = await sequencer.history.position()
             first = position.first

@@ -139,9 +139,12 @@ class NodeSequencer(Sequencer):
         )
 
     @property
+    def reachable(self) -> bool:
+        return not self._follower.failing
+
+    @property
     def ready(self) -> bool:
-        follower = self._follower
-        return follower.caught_up and not follower.failing and self.lag <= _BEHIND
+        return self._follower.caught_up and self.reachable and self.lag <= _BEHIND
 
     @property
     def lag(self) -> float:

@@ -44,7 +44,7 @@ def not_ready(hub: Hub) -> NotReady | None:
     sequencer = hub.sequencer
     if sequencer is None:
         return None
-    if _is_failing(sequencer):
+    if _is_failing(sequencer) or not sequencer.reachable:
         return NotReady("history_unavailable", "the history can't be written", passes=False)
     if sequencer.ready:
         return None

@@ -120,6 +120,11 @@ class Sequencer:
         return bool(self._outage)
 
     @property
+    def reachable(self) -> bool:
+        """Whether its log can be reached, as far as is known while nothing is published."""
+        return True
+
+    @property
     def ready(self) -> bool:
         """Whether it has all that was published before, and can get more."""
         return True

@@ -207,6 +207,34 @@ async def test_one_that_is_far_behind_is_not_ready_until_it_has_caught_up(
         assert (await request(one, "GET", "/readyz")).status == 200
 
 
+async def test_a_log_that_can_not_be_reached_is_told_though_nothing_is_published(
+    realm_of: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        await trio.lowlevel.checkpoint()
+        raise EngineUnavailable("at 10.0.0.7")
+
+    async def until_failing(wanted: bool) -> None:
+        with trio.fail_after(15):
+            while True:
+                found = (await request(one, "GET", "/v1/stats")).json()
+                if found["history"]["failing"] is wanted:
+                    break
+                await trio.sleep(0.02)
+
+    async with realm_of(1) as [one]:
+        sequencer = one.hub.sequencer
+        assert isinstance(sequencer, NodeSequencer)
+        await until_failing(False)
+        with monkeypatch.context() as broken:
+            broken.setattr(sequencer._follower._engine, "read", fail)
+            await ask(one, b"publish a ends the read that waits\nping\n")
+            await until_failing(True)
+            response = await request(one, "GET", "/readyz")
+            assert (response.status, response.json()["code"]) == (503, "history_unavailable")
+        await until_failing(False)
+
+
 # Commands that are answered for all nodes
 
 

@@ -168,7 +168,7 @@ class History {
   #pairs = new Pairs("history");
   #state = byId("history-state");
 
-  show({history}) {
+  show({history, nodes}) {
     setHidden(byId("history"), !history);
     setHidden(byId("history-empty"), Boolean(history));
     setText(this.#state, !history ? "off" : history.failing ? "can't be written" : "healthy");
@@ -181,7 +181,7 @@ class History {
       ["Their ids", none ? "none yet" : `${count(first)} – ${count(newest)}`],
       ["Size", bytes(history.bytes)],
       ["Epoch", history.epoch],
-      ...(history.failing ? [["What to do", "Check the disk. Nothing is published until it can be stored.", true]] : []),
+      ...(history.failing ? [["What to do", `Check the ${typeof nodes === "number" ? "engine" : "disk"}. Nothing is published until it can be stored.`, true]] : []),
     ]);
   }
 }

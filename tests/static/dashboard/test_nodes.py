@@ -59,6 +59,19 @@ async def test_an_engine_that_does_not_answer_is_told(faked: Page) -> None:
     assert not await faked.evaluate("document.getElementById('nodes-empty').checkVisibility()")
 
 
+async def test_where_the_log_is_the_engine_s_it_is_that_which_is_to_be_looked_at(
+    faked: Page,
+) -> None:
+    await faked.evaluate(
+        "window.more.history ="
+        " {epoch: 'e', first: 1, newest: 2, messages: 2, bytes: 9, failing: true}; advance(1.25)"
+    )
+    assert await faked.text("#history-state") == "can't be written"
+    assert "Check the disk. Nothing is published" in await faked.text("#history")
+    await faked.evaluate("window.nodes = null; window.more.nodes = 1; advance(1.25)")
+    assert "Check the engine. Nothing is published" in await faked.text("#history")
+
+
 async def test_a_node_s_markup_is_text(faked: Page) -> None:
     await faked.evaluate(NODES)
     await faked.evaluate(f"show(node({json.dumps(MARKUP)}, {{advertise: {json.dumps(MARKUP)}}}))")
