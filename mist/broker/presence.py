@@ -21,6 +21,7 @@ Services, which have no token, are never present.
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 import attrs
@@ -39,6 +40,8 @@ MOST_LISTED: Final = 1_000
 _STEP: Final = 2_000  # groups or sessions looked at in a step, up to 1 ms
 _LOGGED: Final = 10_000  # tag sets whose last change is known
 _RESERVED: Final = ("..", ">", EVENTS)
+
+_outbox: Final = attrgetter("outbox")
 
 Identity = tuple[str, str, str]
 """User and client id, empty where there is none; and where there is neither, the token's id."""
@@ -80,7 +83,7 @@ class Seen:
     """Who is at a tag set.
 
     Attributes:
-        sessions: how many subscribers.
+        sessions: how many, each once, however many of its subscriptions are there.
         since: of each identity, when the first of its sessions came, Unix seconds; None where
             there are more than `MOST_LISTED` sessions.
     """
@@ -166,7 +169,8 @@ class Presence:
     def joining(
         self, group: Group, tags: TagSet, subscriber: Subscriber, *, as_member: bool = True
     ) -> None:
-        """A subscriber is about to join a group. O(tags) for the first one, else O(1).
+        """A subscriber is about to join a group, or is in one and is no service any more. O(tags)
+        for the first one, else O(1).
 
         Args:
             tags: the group's; of the first subscriber they are kept.
@@ -250,32 +254,25 @@ class Presence:
             site: only sessions bound to it are seen; empty for all.
         """
         groups = yield from self._at(tags)
-        sessions = 0
-        for start in range(0, len(groups), _STEP):
-            if start:
-                yield
-            sessions += sum(map(_count, groups[start : start + _STEP]))
-        if sessions > MOST_LISTED and not site:
-            return Seen(sessions, None)
         found: dict[Identity, float] = {}
-        sessions = looked = 0
+        # One may have thousands of subscriptions that name the tags, and is one session.
+        sessions: set[Any] = set()
+        looked = 0
         for group in groups:
-            looked += 1
-            for present, since in list(_presents(group).items()):
-                looked += 1
-                if looked > _STEP:
+            present = _presents(group)
+            there = list(present)
+            for start in range(0, len(there), _STEP):
+                some = there[start : start + _STEP]
+                if looked and looked + len(some) > _STEP:
                     looked = 0
                     yield
-                attributes = present.attributes
-                if site and attributes.site != site:
-                    continue
-                sessions += 1
-                if sessions > MOST_LISTED:
-                    continue
-                names = attributes.user, attributes.client
-                identity = (*names, "" if any(names) else present.outbox.owner)
-                found[identity] = min(since, found.get(identity, since))
-        return Seen(sessions, None if sessions > MOST_LISTED else found)
+                looked += len(some)
+                if site:
+                    some = [each for each in some if each.attributes.site == site]
+                sessions.update(map(_outbox, some))
+                if len(sessions) <= MOST_LISTED:
+                    _find(found, present, some)
+        return Seen(len(sessions), None if len(sessions) > MOST_LISTED else found)
 
     def _at(self, tags: TagSet) -> Generator[None, None, Sequence[Group]]:
         """The groups whose subscribers are at a tag set."""
@@ -303,12 +300,6 @@ class Presence:
         return len(self._by_tag)
 
 
-def _count(group: Group) -> int:
-    """How many are present in a group."""
-    present = group.presence
-    return 1 if isinstance(present, float) else len(present or ())
-
-
 def _presents(group: Group) -> dict[Any, float]:
     """Who is present in a group, with when they came: the group's own dict, where it has one."""
     present = group.presence
@@ -316,3 +307,14 @@ def _presents(group: Group) -> dict[Any, float]:
         (member,) = group.members
         return {member: present}
     return {} if present is None else present
+
+
+def _find(found: dict[Identity, float], present: dict[Any, float], some: Iterable[Any]) -> None:
+    """Note since when some of those who are present in a group are there."""
+    for subscriber in some:
+        since = present.get(subscriber)
+        if since is not None:  # still
+            attributes = subscriber.attributes
+            names = attributes.user, attributes.client
+            identity = (*names, "" if any(names) else subscriber.outbox.owner)
+            found[identity] = min(since, found.get(identity, since))

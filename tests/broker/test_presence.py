@@ -179,6 +179,19 @@ def test_above_a_thousand_they_are_counted() -> None:
     assert who(presence, "room:7", site="two") == {("more", "", "")}
 
 
+def test_a_session_counts_once_however_many_subscriptions_it_has_there() -> None:
+    broker, presence = broker_with("room:*")
+    one = outbox(broker, user="a")
+    for number in range(MOST_LISTED + 1):
+        broker.subscribe(one, ROOM | {f"x{number}"})
+        broker.add_named(NamedSubscription(one, PLAIN, b"%d" % number), ROOM)
+    assert who(presence, "room:7") == {("a", "", "")}
+    assert result(presence.look(ROOM)).sessions == 1
+    for number in range(MOST_LISTED):
+        broker.subscribe(outbox(broker, user=f"{number}"), ROOM)
+    assert result(presence.look(ROOM)) == Seen(MOST_LISTED + 1, None)
+
+
 def test_a_crowd_in_groups_of_one_is_counted_in_steps() -> None:
     broker, presence = broker_with("lobby")
     for number in range(5_000):
