@@ -234,11 +234,19 @@ class Subscriptions:
         for group in groups:
             group.changed()
 
-    def assign(self, outbox: Outbox, owner: str, groups: Iterable[Group]) -> None:
-        """Have another account pay for an outbox; `groups` are those it is in.
+    def assign(
+        self,
+        outbox: Outbox,
+        owner: str,
+        groups: Iterable[Group],
+        named_subscriptions: Iterable[NamedSubscription] = (),
+    ) -> None:
+        """Have another account pay for an outbox; `groups` and `named_subscriptions` are those that
+        it is in, and has.
 
         Its subscriptions count as ended for the one and made for the other.
         """
+        was_service = not outbox.owner
         if self.observer is not None and outbox.owner != owner:
             self._moving(outbox)
             groups = list(groups)
@@ -246,8 +254,16 @@ class Subscriptions:
             for group in groups:
                 group.changed()
         outbox.owner = owner
-        if self.presence is not None:
+        if self.presence is None:
+            return
+        if not was_service:
             self.presence.renamed(groups)
+            return
+        for group in groups:
+            self.presence.joining(group, group.tags, outbox)
+        for named in named_subscriptions:
+            if named.group is not None:
+                self.presence.joining(named.group, named.group.tags, named)
 
     # what there is
 

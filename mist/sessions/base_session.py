@@ -255,7 +255,7 @@ class BaseSession:
         quota = self.hub.sessions.quota(record.id)
         self.subscriptions.charge(quota)
         self.named_subscriptions.charge(quota)
-        self.hub.broker.assign(self.outbox, record.id, self.subscriptions)
+        self.hub.broker.assign(self.outbox, record.id, self.subscriptions, self.named_subscriptions)
         self._reclaim_client_id(record)
         self._describe()
         self.mark_authenticated()

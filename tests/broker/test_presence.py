@@ -137,6 +137,29 @@ def test_services_are_never_present() -> None:
     assert presence.tag_count == 0
 
 
+def test_a_service_that_is_given_a_token_is_present_from_then_on() -> None:
+    clock = Clock(1.0)
+    broker, presence = broker_with("room:*", clock=clock)
+    one, named = outbox(broker, owner=""), outbox(broker, owner="")
+    group = broker.subscribe(one, ROOM)
+    subscription = NamedSubscription(named, PLAIN, b"1")
+    broker.add_named(subscription, ROOM, "workers")
+    assert subscription.group is not None
+    presence.watched = True
+    clock.now = 2.0
+    broker.assign(one, "t1", [group])
+    broker.assign(named, "t2", [], [subscription])
+    assert list(presence.changed) == [ROOM]
+    assert result(presence.look(ROOM)) == Seen(2, {("", "", "t1"): 2.0, ("", "", "t2"): 2.0})
+    clock.now = 3.0
+    broker.assign(one, "t3", [group])
+    assert result(presence.look(ROOM)).since == {("", "", "t3"): 2.0, ("", "", "t2"): 2.0}
+    broker.unsubscribe(one, group)
+    broker.remove_named(subscription)
+    assert result(presence.look(ROOM)) == NOBODY
+    assert presence.tag_count == 0
+
+
 def test_a_site_sees_its_own() -> None:
     broker, presence = broker_with("room:*")
     broker.subscribe(outbox(broker, user="a", site="one"), ROOM)
