@@ -48,6 +48,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import attrs
 
+from mist.attributes import Attributes
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history.commits import Bulk, Commit, Mark
 from mist.history.erasure import Erased, Erasure
@@ -304,8 +305,18 @@ class History(ABC):
         """
 
     @abstractmethod
-    async def last(self, selection: Selection | None, n: int, *, upto: int | None = None) -> int:
+    async def last(
+        self,
+        selection: Selection | None,
+        n: int,
+        *,
+        upto: int | None = None,
+        attributes: Attributes | None = None,
+    ) -> int:
         """The id after which the last `n` matching messages up to `upto` begin.
+
+        Args:
+            attributes: of a reader, who may get them; None for one who gets all.
 
         Returns:
             `after` for a `read` of exactly those; or of all that match, where they are fewer.

@@ -2,11 +2,13 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import islice
 from typing import Final
 
 import attrs
 
+from mist.attributes import Attributes
 from mist.history.layout import DIFFERS, MICROSECONDS, Row, checksum, decode_body, decode_index
 from mist.history.numbering import Numbers, has_channels, raised, unpack_numbers
 from mist.history.part import Columns, Part, pick
@@ -17,6 +19,7 @@ from mist.history.run_data import RunData
 from mist.history.run_index import RunIndex
 from mist.history.selection import Selection
 from mist.history.tag_lists import TagLists
+from mist.history.visibility import may_get
 from mist.wire import Entry
 
 __all__ = ["Block"]
@@ -72,14 +75,42 @@ class Block:
         """Bytes of it that have been read, roughly."""
         return self.head.size if self.data.is_whole else len(self.columns.text)
 
-    def count(self, selection: Selection | None, after: int, upto: int) -> list[tuple[int, int]]:
-        """First id and number of messages of each run, or part of one, in `(after, upto]`."""
+    def count(
+        self,
+        selection: Selection | None,
+        after: int,
+        upto: int,
+        attributes: Attributes | None = None,
+    ) -> list[tuple[int, int]]:
+        """First id and number of messages of each run, or part of one, in `(after, upto]`.
+
+        Args:
+            attributes: of a reader, who may get them; None for one who gets all.
+        """
         firsts, counts = self.runs.firsts, self.columns.counts
+        runs = self.runs.choose(selection, after, upto)
+        if attributes is not None:
+            runs = self._visible(runs, attributes)
         found = []
-        for run in self.runs.choose(selection, after, upto):
+        for run in runs:
             first = max(firsts[run], after + 1)
             found.append((first, min(firsts[run] + counts[run] - 1, upto) - first + 1))
         return found
+
+    def _visible(self, runs: Sequence[int], attributes: Attributes) -> Sequence[int]:
+        """Those of some runs that a session with these attributes may get."""
+        columns = self.columns
+        if not attributes.site and all(audience is None for audience, _ in columns.extras):
+            return runs
+        lists = columns.lists_of(pick(columns.run_lists, runs))
+
+        @cache
+        def may(audience: str | None, number: int) -> bool:
+            return may_get(audience, self._tag_lists.get(lists[number]).tags, attributes)
+
+        extras = [columns.extras[number][0] for number in columns.section_extras]
+        ends, numbers = columns.section_ends, columns.run_lists
+        return [run for run in runs if may(extras[bisect_right(ends, run)], numbers[run])]
 
     def select(
         self,

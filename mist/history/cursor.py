@@ -98,7 +98,7 @@ class Cursor:
 
         Args:
             upto: the newest id that is to be read.
-            attributes: of the reader, see `LatestQuery`; for latest values.
+            attributes: of the reader, see `LatestQuery`; for latest values, and the last few.
 
         Returns:
             Whether nothing selected is missing between what was requested and the place. What
@@ -117,7 +117,9 @@ class Cursor:
         self._trimmed = position.trimmed
         if since.last is not None:
             try:
-                self.place = await history.last(selection, since.last, upto=upto)
+                self.place = await history.last(
+                    selection, since.last, upto=upto, attributes=attributes()
+                )
             except HistoryDamaged as error:
                 if not error.last:
                     raise

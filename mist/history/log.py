@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
+from mist.attributes import Attributes
 from mist.errors import HistoryUnavailable, LatestOff
 from mist.history import MAX_GROUP, Durability, History, HistoryStatistics
 from mist.history.block_cache import Blocks
@@ -235,12 +236,24 @@ class Log(History):
         newest = (await self._access.current()).newest
         return newest if upto is None else min(upto, newest)
 
-    async def last(self, selection: Selection | None, n: int, *, upto: int | None = None) -> int:
+    async def last(
+        self,
+        selection: Selection | None,
+        n: int,
+        *,
+        upto: int | None = None,
+        attributes: Attributes | None = None,
+    ) -> int:
         place = max(await self._bound(upto), 0)
         await trio.lowlevel.checkpoint()
         while n > 0 and place > 0:
             work = partial(
-                find_last, blocks=self._access.blocks, selection=selection, n=n, upto=place
+                find_last,
+                blocks=self._access.blocks,
+                selection=selection,
+                n=n,
+                upto=place,
+                attributes=attributes,
             )
             n, place = await self._access.read(work, selection, scan=True)
         return place

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Final
 
+from mist.attributes import Attributes
 from mist.errors import HistoryDamaged
 from mist.history.block import Block
 from mist.history.block_cache import Blocks
@@ -143,9 +144,17 @@ def _walk(
 
 
 def find_last(
-    store: BlockStore, blocks: Blocks, selection: Selection | None, n: int, upto: int
+    store: BlockStore,
+    blocks: Blocks,
+    selection: Selection | None,
+    n: int,
+    upto: int,
+    attributes: Attributes | None = None,
 ) -> tuple[int, int]:
     """Walk down from `upto` until `n` selected messages are found, or up to a bound.
+
+    Args:
+        attributes: of a reader, who may get them; None for one who gets all.
 
     Returns:
         How many are still to be found, and an id: with none left, the one after which exactly
@@ -155,7 +164,7 @@ def find_last(
     with store.snapshot(), closing(store.search(0, upto, selection, descending=True)) as rows:
         for looked_at, row in enumerate(rows, 1):
             block = blocks.decode(row)
-            for first, count in reversed(block.count(selection, 0, upto)):
+            for first, count in reversed(block.count(selection, 0, upto, attributes)):
                 if count >= n:
                     return 0, first + count - n - 1
                 n -= count

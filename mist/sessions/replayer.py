@@ -83,7 +83,7 @@ class Replayer:
             await self._sequencer.reach(since)
             upto = self._sequencer.newest
             cursor = Cursor(self._sequencer.history)
-            recovered = await cursor.begin(since, selection, upto)
+            recovered = await cursor.begin(since, selection, upto, lambda: self._outbox.attributes)
             position = await self._sequencer.history.position()
             left = await self._count(cursor.place, selection, upto, most)
             answer(Fetched(self._sequencer.epoch, recovered, position.first, left))

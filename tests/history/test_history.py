@@ -8,6 +8,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mist.attributes import Attributes
 from mist.errors import StartupError
 from mist.history import (
     Durability,
@@ -23,6 +24,7 @@ from mist.history import (
 from mist.history import block as block_module
 from mist.history.idempotency import key_name
 from mist.history.opening import open_history
+from mist.history.visibility import may_get
 from tests.history.messages import (
     ids,
     of_part,
@@ -233,6 +235,27 @@ async def test_last_n_are_exactly_those(filled, n):
             after = await filled.last(selection, n, upto=upto)
             expected = [each for each in all_of_them if each <= upto][-n if n else 10 :]
             assert ids(await replay(filled, selection, after=after, upto=upto)) == expected
+
+
+@pytest.mark.parametrize("n", range(5))
+async def test_last_n_are_those_that_the_reader_may_get(history, n):
+    for audience in (None, "users=1", "users=2", "site=x", "site=x&users=1", "users=1;2"):
+        for tags in ("a", "a,b", "a,/global/c"):
+            await history.append([publication(run(tags, "1", "2"), audience=audience)])
+    everything = await replay(history)
+    for attributes in ("user=1", "user=2", "site=x", "site=y", "site=x&user=1"):
+        reader = Attributes.parse(attributes)
+        for alternatives in ("a", "b"), ("a,b",), ("/global/c",):
+            wanted = [frozenset(each.split(",")) for each in alternatives]
+            expected = [
+                each.id
+                for each in everything
+                if may_get(each.audience, each.tags, reader)
+                and any(asked <= each.tags for asked in wanted)
+            ]
+            after = await history.last(select(*alternatives), n, attributes=reader)
+            found = [each for each in expected if each > after]
+            assert found == expected[-n if n else len(expected) :]
 
 
 async def test_many_tag_lists_in_one_block(history):

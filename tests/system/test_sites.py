@@ -295,6 +295,34 @@ async def search(world: World) -> object:
     ]
 
 
+async def the_last_few(world: World) -> object:
+    """The last few that match, at every endpoint that has a word for them."""
+    found: dict[str, object] = {}
+    asked = world.scenario.asked
+    query = f"tags={asked.replace('>', '%3E').replace(',', '%2C')}&since=-2"
+    await world.tell("last")
+    await world.disturb()
+    async with web(world.server, PATH, B) as socket:
+        command = {"command": "subscribe", "tags": asked.split(","), "since": -2}
+        await socket.send_message(json.dumps(command))
+        await socket.get_message()
+        found["frames"] = [json.loads(await socket.get_message())["data"] for _ in range(2)]
+    async with listen(world.server, query, {"X-Auth-Token": B}) as stream:
+        await stream.get("ready")
+        found["events"] = [(await stream.get())["data"] for _ in range(2)]
+    for path in ("/v1/messages", "/v1/poll"):
+        page = (await world.ask("GET", f"{path}?{query}")).json()
+        found[path] = [each["data"] for each in page["messages"]]
+    path = world.scenario.topic[1]
+    if world.scenario.topic[0]:
+        async with web(world.server, "/stream/user/beta", B) as socket:
+            await socket.get_message()
+            await socket.send_message(f"+ {path} -2 2")
+            frames = [await socket.get_message() for _ in range(4)]
+            found["topics"] = [frames[0], *(each.rpartition("\n")[2] for each in frames[1:3])]
+    return found
+
+
 async def read_log(world: World) -> object:
     asked = world.scenario.asked.replace(">", "%3E")
     answer = await world.ask("GET", f"/v1/log?subscribe={asked}")
@@ -427,6 +455,7 @@ def row(look: Callable[[World], Awaitable[object]], *covers: str, hears: bool = 
     return Row(look, frozenset(covers), hears)
 
 
+FEW = ("stream", "messages", "poll")
 ROWS = {
     "frames": row(live("frames"), "FrameProtocol"),
     "json frames": row(live("json_frames"), "JsonFrameProtocol"),
@@ -440,6 +469,9 @@ ROWS = {
     "topics, replayed": row(topics_again, "TopicProtocol"),
     "channels, replayed": row(channels_again, "POST /message-bus/{client_id}/poll"),
     "search": row(search, "GET /v1/messages"),
+    "the last few": row(
+        the_last_few, "FrameProtocol", "TopicProtocol", *(f"GET /v1/{each}" for each in FEW)
+    ),
     "log": row(read_log, "GET /v1/log"),
     "position": row(position, "GET /v1/log/position", hears=False),
     "lists": row(lists, "FrameProtocol", "JsonFrameProtocol", hears=False),
