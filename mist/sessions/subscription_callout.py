@@ -174,8 +174,9 @@ class SubscriptionCallout:
         except Unanswered:
             raise RegistryUnavailable from None
         is_yes = answer.says is not None and answer.says.get("allow") is True
-        until = self._clock() + answer.ttl
-        found = is_yes, until - _AHEAD * answer.ttl, until
+        ttl = answer.ttl if is_yes else answer.ttl_of_no
+        until = self._clock() + ttl
+        found = is_yes, until - _AHEAD * ttl, until
         self._answers.pop(key, None)
         self._answers[key] = found
         if len(self._answers) > _MOST:

@@ -139,6 +139,20 @@ async def test_what_is_no_clear_yes_is_a_no(tmp_path: Path, says: Any) -> None:
         assert outcomes(server) == {"denied": 4}
 
 
+async def test_a_no_that_does_not_say_for_how_long_is_asked_about_again_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(questions, "_TTL_OF_NO", 1.0)
+    async with serving(tmp_path) as (server, backend):
+        backend.says = {"allow": False}
+        async with web(server, "/subscribe/websocket", "t", ["mist.v1"]) as socket:
+            assert not (await ask(socket, command="subscribe", tags=["other"]))["success"]
+            backend.says = {"allow": True}
+            with trio.fail_after(20):
+                while not (await ask(socket, command="subscribe", tags=["other"]))["success"]:
+                    assert len(backend.asked) == 1
+
+
 @pytest.mark.parametrize("says", [500, b"nonsense"])
 async def test_without_an_answer_there_is_no_subscription_and_the_rest_goes_on(
     tmp_path: Path, says: Any

@@ -217,7 +217,7 @@ class LoginCallout:
             self._outcomes[error.reason] += 1
             log.warning("an answer of --auth-url can't be used: %s", error)
             raise RegistryUnavailable from None
-        until = self._steady() + answer.ttl
+        until = self._steady() + (answer.ttl_of_no if record is None else answer.ttl)
         known = _Known(
             answer=answer,
             text="" if record is None else text,

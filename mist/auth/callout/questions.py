@@ -30,7 +30,7 @@ TIMEOUT: Final = 1.0  # seconds for a question
 MAX_TTL: Final = 86_400.0  # seconds that an answer may hold
 _LEAST_TTL: Final = 1.0
 _TTL: Final = 60.0  # where the answer doesn't say
-_TTL_OF_NO: Final = 5.0
+_TTL_OF_NO: Final = 5.0  # likewise
 _MOST_BYTES: Final = 65_536  # of an answer
 _AT_ONCE: Final = 64  # questions
 _WAITING: Final = 1_024  # those that are asked, and those that wait for their turn
@@ -56,10 +56,12 @@ class Answer:
     Attributes:
         says: the JSON object; None where the status was 401 or 403.
         ttl: seconds for which it holds.
+        ttl_of_no: the same, where what it says is a no.
     """
 
     says: Mapping[str, Any] | None
     ttl: float
+    ttl_of_no: float
 
 
 @attrs.define(eq=False)
@@ -158,18 +160,18 @@ class Questions:
             "POST", self._url, content=body, headers=headers, seconds=TIMEOUT, most=_MOST_BYTES
         )
         if status in _REFUSED:
-            return Answer(None, _TTL_OF_NO)
+            return Answer(None, _TTL_OF_NO, _TTL_OF_NO)
         if status != 200:
             raise WebError("status", f"status {status}")
         try:
             says = msgspec.json.decode(text, type=dict[str, Any])
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
             raise WebError("malformed", "the answer is no JSON object") from None
-        return Answer(says, _ttl(says))
+        return Answer(says, _ttl(says, _TTL), _ttl(says, _TTL_OF_NO))
 
 
-def _ttl(says: Mapping[str, Any]) -> float:
-    ttl = says.get("ttl", _TTL)
+def _ttl(says: Mapping[str, Any], unsaid: float) -> float:
+    ttl = says.get("ttl", unsaid)
     if isinstance(ttl, bool) or not isinstance(ttl, int | float):
         raise WebError("malformed", "ttl is no number of seconds")
     if ttl < 0:

@@ -174,7 +174,19 @@ async def test_a_no_is_remembered_for_a_moment(says: Any, autojump_clock: MockCl
         assert it.credentials.explain("hush", LOGIN) == "the token is not accepted"
         assert it.outcomes == {"denied": 1, "cached": 1}
         it.backend.says = lambda question: YES
-        await trio.sleep(61)
+        await trio.sleep(4.9)
+        assert await it.login() is None
+        await trio.sleep(0.2)
+        assert await it.login() is not None
+
+
+async def test_a_no_holds_as_long_as_it_says(autojump_clock: MockClock) -> None:
+    async with world({"tags": [], "ttl": 30}) as it:
+        assert await it.login() is None
+        it.backend.says = lambda question: YES
+        await trio.sleep(29.9)
+        assert await it.login() is None
+        await trio.sleep(0.2)
         assert await it.login() is not None
 
 
