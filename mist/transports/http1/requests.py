@@ -203,7 +203,8 @@ class _Sink:
         self.parser = httptools.HttpRequestParser(self)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers.append((name.lower(), value))
+        # llhttp leaves what stands behind a value, which is none of it (RFC 9112, section 5).
+        self.headers.append((name.lower(), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
         self.complete = True
