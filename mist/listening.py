@@ -109,7 +109,10 @@ class Listening:
         with sock:
             task_status.started()
             while True:
-                await trio.lowlevel.wait_readable(sock)
+                if outage:  # only trying tells that nobody waits any more
+                    await trio.lowlevel.checkpoint()
+                else:
+                    await trio.lowlevel.wait_readable(sock)
                 try:
                     for _ in range(most):
                         accepted, _ = sock.accept()

@@ -112,12 +112,14 @@ async def test_nobody_connects_any_more_once_it_is_cancelled(
         connected(listening)
 
 
+@pytest.mark.parametrize("turns", [Turns, NoTime])
 async def test_where_no_file_can_be_opened_it_is_tried_again(
     listening: Listening,
     handler: Handler,
     nursery: trio.Nursery,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
+    turns: Callable[[], Turns],
 ) -> None:
     accept = socket.socket.accept
     failing = [errno.EMFILE, errno.ECONNABORTED, errno.ENFILE, errno.EMFILE, errno.EMFILE]
@@ -130,7 +132,7 @@ async def test_where_no_file_can_be_opened_it_is_tried_again(
     monkeypatch.setattr(socket.socket, "accept", sometimes)
     monkeypatch.setattr("mist.listening._RETRY", 0.0)
     with caplog.at_level(logging.INFO, "mist.listening"), connected(listening):
-        await nursery.start(listening.serve, handler, nursery, Turns())
+        await nursery.start(listening.serve, handler, nursery, turns())
         await until(lambda: len(caplog.records) > 2)
     assert len(handler.streams) == 1
     told = [(record.levelname, getattr(record, "reason", "")) for record in caplog.records]
