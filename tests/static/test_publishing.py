@@ -174,11 +174,13 @@ async def test_a_rate_limit_is_waited_for(
     limits = SetAttributes("T", Attributes.of_json({"rate": "4"}))
     await server.hub.registry.execute([limits])
     await start(page, proxy, transports=[transport])
-    found = await page.evaluate(
-        "Promise.all(Array.from({length: 10}, (_, n) => client.publish(['a'], String(n))))"
-    )
-    assert sorted(each["id"] for each in found) == list(range(1, 11))
-    assert server.hub.token_limits.refusals["rate"]
+    found: list[int] = []
+    while not server.hub.token_limits.refusals["rate"]:  # a machine may be too slow for the limit
+        published = await page.evaluate(
+            "Promise.all(Array.from({length: 10}, (_, n) => client.publish(['a'], String(n))))"
+        )
+        found += [each["id"] for each in published]
+    assert sorted(found) == list(range(1, len(found) + 1))
     assert await page.evaluate("client.state") == "open"
 
 
