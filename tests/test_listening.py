@@ -133,7 +133,7 @@ async def test_where_no_file_can_be_opened_it_is_tried_again(
     monkeypatch.setattr("mist.listening._RETRY", 0.0)
     with caplog.at_level(logging.INFO, "mist.listening"), connected(listening):
         await nursery.start(listening.serve, handler, nursery, turns())
-        await until(lambda: len(caplog.records) > 2)
+        await until(lambda: len(caplog.records) > 2 and handler.streams)
     assert len(handler.streams) == 1
     told = [(record.levelname, getattr(record, "reason", "")) for record in caplog.records]
     assert told == [

@@ -118,8 +118,11 @@ def test_a_queue_group_answers_requests(process: Process, package: str) -> None:
       }));
       await Promise.all(workers.map((each) => each.flush()));
       const client = await open();
+      const patient = { timeout: 20_000 };
       const asked = Array.from({ length: 100 }, (_, number) => `a${number}`);
-      const answers = await Promise.all(asked.map((each) => client.request("help", each)));
+      const answers = await Promise.all(
+        asked.map((each) => client.request("help", each, patient)),
+      );
       const expected = asked.map((each) => each.toUpperCase());
       assert.deepEqual(answers.map((each) => each.string()), expected);
       assert.equal(counts.reduce((one, other) => one + other), 100);
