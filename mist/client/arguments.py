@@ -66,11 +66,11 @@ def check_numbers(*, zero: bool, **numbers: float) -> None:
             raise BadArgument(f"{name} must {'not be less' if zero else 'be more'} than 0")
 
 
-def check_ssl_context(context: ssl.SSLContext | None) -> None:
-    """Check that a client can use this context.
+def check_ssl_context(context: ssl.SSLContext | None, address: Address) -> None:
+    """Check that a client of this server can use this context.
 
     Raises:
-        BadArgument: it is one for servers.
+        BadArgument: it is one for servers, or there would be no TLS.
         TypeError: it is none.
     """
     if context is None:
@@ -79,6 +79,8 @@ def check_ssl_context(context: ssl.SSLContext | None) -> None:
         raise TypeError(f"ssl_context must be an ssl.SSLContext, not {type(context).__name__}")
     if getattr(context, "protocol", None) == ssl.PROTOCOL_TLS_SERVER:
         raise BadArgument("ssl_context is one for servers (PROTOCOL_TLS_SERVER)")
+    if not address.tls:
+        raise BadArgument("an ssl_context is for tcps:// and wss://; this URL has no TLS")
 
 
 def not_one_string(tags: Iterable[str]) -> Iterable[str]:

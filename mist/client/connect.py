@@ -73,7 +73,7 @@ async def connect(
     """
     address = Address.parse(url)
     check_credentials(secret, token, address)
-    check_ssl_context(ssl_context)
+    check_ssl_context(ssl_context, address)
     check_numbers(zero=False, buffer=buffer, keepalive_seconds=keepalive_seconds)
     check_numbers(zero=True, backoff_base=backoff_base, backoff_cap=backoff_cap)
     limits = Limits() if limits is None else limits

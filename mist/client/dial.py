@@ -65,7 +65,8 @@ async def _open_stream(address: Address, context: ssl.SSLContext | None) -> anyi
     except BaseException as error:
         await anyio.aclose_forcefully(opened)
         if isinstance(error, ssl.SSLCertVerificationError):
-            raise Rejected(f"{where}: {error.verify_message}") from error
+            why = f"its certificate is not trusted: {error.verify_message}"
+            raise Rejected(f"{where}: {why}") from error
         if isinstance(error, BROKEN):
             raise ConnectError(f"{where}: TLS handshake failed{_why(error)}") from error
         raise

@@ -247,7 +247,8 @@ class ConnectionSupervisor:
         """For when what answers, or doesn't, may be another listener than the URL says."""
         address = self._address
         where = address.path or address.authority
-        return f"is {where} a {address.protocol} listener of mist?"
+        scheme = f"{address.protocol}s" if address.tls else address.protocol
+        return f"is {where} a {scheme} listener of mist?"
 
     def _stop(self, scope: anyio.CancelScope, error: ClientError) -> None:
         if self._reason is None:
@@ -300,14 +301,18 @@ class ConnectionSupervisor:
             else:
                 self._stop(scope, ConnectError(f"{error}; {self._advice()}"))
         except ConnectionLost as error:
-            self._stop(scope, self._greeting_error(dialect, greeting, ready) or error)
+            self._stop(scope, self._greeting_error(dialect, greeting, ready, error) or error)
         except (ConnectError, Rejected) as error:
             self._stop(scope, error)
 
     def _greeting_error(
-        self, dialect: Dialect, greeting: Sequence[Request], ready: anyio.Event
+        self,
+        dialect: Dialect,
+        greeting: Sequence[Request],
+        ready: anyio.Event,
+        lost: ConnectionLost,
     ) -> ClientError | None:
-        """What a server that hung up during the greeting had answered to it."""
+        """What a server that hung up during the greeting had answered to it, or what it may be."""
         if ready.is_set():
             return None
         for event in dialect.close()[0]:
@@ -316,7 +321,9 @@ class ConnectionSupervisor:
             self._handler.greeted(greeting)
         except ClientError as error:
             return error
-        return None
+        if self._address.protocol != "tcp":
+            return None  # its handshake has shown what it is
+        return ConnectError(f"{lost}; {self._advice()}")
 
     async def _heartbeat(self, scope: anyio.CancelScope) -> None:
         """Ping, and end a connection whose peer is gone without closing it."""

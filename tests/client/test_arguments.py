@@ -184,6 +184,14 @@ async def test_a_tls_context_that_can_not_be_used_is_refused_at_once() -> None:
                 pass
 
 
+async def test_a_tls_context_for_a_url_without_tls_is_refused() -> None:
+    context = ssl.create_default_context()
+    for url, token in (("tcp://h", None), ("ws://h", "T"), ("tcp+unix:///s", None)):
+        with pytest.raises(BadArgument, match=r"^an ssl_context is for tcps:// and wss://"):
+            async with connect(url, token=token, ssl_context=context):
+                pass
+
+
 async def test_an_http_url_is_told_which_listeners_there_are() -> None:
     for url in ("http://h", "https://h:8080/v1"):
         with pytest.raises(BadArgument, match="an HTTP URL: this client connects to tcp:// or ws"):

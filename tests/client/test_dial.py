@@ -7,7 +7,7 @@ import pytest
 import trio
 import trustme
 
-from mist.client import Rejected
+from mist.client import ConnectError, Rejected
 from mist.config import Listen
 from tests.client.loops import connect
 from tests.servers import listeners, running
@@ -33,8 +33,23 @@ async def test_tls_carries_both_and_checks_the_certificate(tmp_path: Path) -> No
                 ):
                     await client.publish(["a"], "x")
                     assert (await anext(subscription)).text == "x"
-            with pytest.raises(Rejected, match="certificate"):
+            with pytest.raises(Rejected, match="its certificate is not trusted: "):
                 async with connect(tcps, wait=True):
+                    pass
+
+
+async def test_lines_without_tls_at_a_listener_with_it_are_asked_about(tmp_path: Path) -> None:
+    issued = trustme.CA().issue_cert("127.0.0.1")
+    pem = tmp_path / "both.pem"
+    issued.private_key_and_cert_chain_pem.write_to_path(pem)
+    listen = listeners("tcps")
+    with trio.fail_after(10):
+        async with running(tmp_path / "data", listen=listen, tls_cert=pem, tls_key=pem) as server:
+            (url,) = server.urls
+            where = url.removeprefix("tcps://")
+            advice = f"^connection lost: .+; is {where} a tcp listener of mist\\?$"
+            with pytest.raises(ConnectError, match=advice):
+                async with connect(f"tcp://{where}"):
                     pass
 
 

@@ -44,7 +44,7 @@ async def fake(dialect: str, nursery: trio.Nursery) -> Fake:
 
 @pytest.fixture
 async def place(tmp_path: Path) -> AsyncIterator[Place]:
-    with trio.fail_after(30):
+    with trio.fail_after(120):
         async with place_at(tmp_path) as place:
             yield place
 
