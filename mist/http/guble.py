@@ -25,9 +25,9 @@ from mist.errors import DataTooLong, NotGranted
 from mist.http.access import Caller
 from mist.http.bodies import answer
 from mist.http.context import Context
-from mist.http.messages import check_room
 from mist.http.openapi import EITHER, SERVICE, Answer, Body, Operation, Operations, parameter
 from mist.http.problems import Problem
+from mist.http.publishing import check_room
 from mist.http.queries import Query
 from mist.message import PUBLISH, Envelope, Limits, TagSet, parse_tags
 from mist.protocols.topics import TopicProtocol

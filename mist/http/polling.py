@@ -22,7 +22,7 @@ from mist.errors import HistoryOff, HistoryUnavailable
 from mist.history.cursor import check_latest
 from mist.http.bodies import answer
 from mist.http.context import Context
-from mist.http.messages import EXAMPLE, Message
+from mist.http.message_pages import EXAMPLE, Message
 from mist.http.openapi import (
     CLIENT,
     NO_LATEST,

@@ -17,7 +17,7 @@ from mist.auth import Record
 from mist.commands import AddTags, Register, RemoveTags, SetAttributes, Subscribe, Unregister
 from mist.errors import HistoryUnavailable
 from mist.history import MAX_GROUP
-from mist.http import messages, publications
+from mist.http import publications, publishing
 from mist.protocols.line import LineProtocol
 from mist.server import Server
 from mist.sessions.receiving import CommandSession
@@ -469,7 +469,7 @@ async def test_messages_are_bound_in_turns_to_the_site_that_the_token_has_in_the
 ) -> None:
     await register(server, "may", ">*")
     await move(server, "may", "s")
-    turns, wait, for_site = server.hub.turns, server.hub.turns.wait, messages.for_site
+    turns, wait, for_site = server.hub.turns, server.hub.turns.wait, publishing.for_site
     bound: list[str] = []
     seen: set[int] = set()
     waited = 0  # once all were bound
@@ -486,7 +486,7 @@ async def test_messages_are_bound_in_turns_to_the_site_that_the_token_has_in_the
             await move(server, "may", "t")
         await wait(account)
 
-    monkeypatch.setattr(messages, "for_site", binding)
+    monkeypatch.setattr(publishing, "for_site", binding)
     monkeypatch.setattr(turns, "wait", looking)
     monkeypatch.setattr(turns, "_clock", itertools.count().__next__)  # each step is too long
     body = [{"tags": ["a"], "data": "x", "to": {"users": [number]}} for number in range(60)]
