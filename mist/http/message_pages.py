@@ -1,21 +1,23 @@
 """Pages of the history as JSON."""
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from mist.audience import Audience
 from mist.commands import Since
-from mist.history import Selection, StoredMessage
+from mist.history import Page, Selection, StoredMessage
 from mist.history.cursor import Cursor
 from mist.history.visibility import visible_to
 from mist.http.access import Caller
+from mist.http.openapi import component
 from mist.sessions.sequencer import Sequencer
 
-__all__ = ["EXAMPLE", "Message", "MessagePage", "read_page"]
+__all__ = ["EXAMPLE", "Message", "MessagePage", "WrittenMessage", "read_page"]
 
-_PAGE: Final = 1 << 20  # bytes of messages, after which a page ends
+_PAGE: Final = 1 << 20  # bytes of messages as JSON, with which a page ends
 _MOST_LOST: Final = 100  # ranges, after which a page ends
 
 EXAMPLE: Final = {"keys": ["news"], "id": 17, "data": "hello", "time": 1767225600.0}
@@ -32,6 +34,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     time: float | UnsetType = UNSET
     publisher: str | UnsetType = UNSET
     to: dict[str, str | list[str]] | UnsetType = UNSET
+
+
+WrittenMessage = Annotated[
+    msgspec.Raw, msgspec.Meta(extra_json_schema={"$ref": component(Message)})
+]
+"""A `Message` as JSON."""
 
 
 class LostRange(msgspec.Struct, frozen=True):
@@ -59,20 +67,28 @@ class MessagePage(msgspec.Struct, frozen=True):
     recovered: bool
     complete: bool
     lost: list[LostRange]
-    messages: list[Message]
+    messages: list[WrittenMessage]
 
 
 async def read_page(
     sequencer: Sequencer, selection: Selection | None, since: Since, limit: int, caller: Caller
 ) -> MessagePage:
+    """The messages selected that the caller may get, up to `limit` of them or a MiB.
+
+    One that is larger is a page of its own.
+
+    Raises:
+        HistoryUnavailable, LatestOff: as `Cursor.begin`.
+    """
     await sequencer.reach(since)
     cursor, newest = Cursor(sequencer.history), sequencer.newest
     attributes = None if caller.record is None else caller.record.attributes
     recovered = await cursor.begin(since, selection, newest, lambda: attributes)
-    messages: list[Message] = []
-    size = 0  # of what the caller gets, in bytes
+    messages: list[msgspec.Raw] = []
+    size = 0  # of them, in bytes
+    is_full = False
     site = "" if caller.record is None else caller.record.attributes.site
-    while cursor.place < newest and len(cursor.lost) < _MOST_LOST:
+    while not is_full and cursor.place < newest and len(cursor.lost) < _MOST_LOST:
         # For one that is bound to a site, messages of others take no room in a page: from what is
         # missing in it one could tell how many there are.
         if messages and (not site or len(messages) >= limit or size >= _PAGE):
@@ -81,12 +97,17 @@ async def read_page(
             selection, newest, limit=limit - len(messages), max_bytes=_PAGE - size
         )
         recovered = recovered and piece.missing is None
-        cursor.take(piece)
-        for stored in piece.page.stored:
-            may = stored if caller.record is None else visible_to(stored, caller.record.attributes)
-            if may is not None:
-                messages += [_message_of(each, caller) for each in may.messages()]
-                size += may.size
+        last = cursor.place
+        for message in _visible(piece.page, caller):
+            # As JSON data may be six times as long, and is held until the caller has read it.
+            written = msgspec.json.encode(_message_of(message, caller))
+            size += len(written)
+            is_full = bool(messages) and size > _PAGE
+            if is_full:
+                break
+            messages.append(msgspec.Raw(written))
+            last = message.id
+        cursor.take(piece, last if is_full else None)
     position = await sequencer.history.position()
     return MessagePage(
         epoch=sequencer.epoch,
@@ -98,6 +119,14 @@ async def read_page(
         lost=[LostRange(each.first, each.last) for each in cursor.lost],
         messages=messages,
     )
+
+
+def _visible(page: Page, caller: Caller) -> Iterator[StoredMessage]:
+    """What the caller may get of a page of the log."""
+    for stored in page.stored:
+        may = stored if caller.record is None else visible_to(stored, caller.record.attributes)
+        if may is not None:
+            yield from may.messages()
 
 
 def _message_of(message: StoredMessage, caller: Caller) -> Message:

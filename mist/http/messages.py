@@ -18,7 +18,7 @@ from mist.history import Selection
 from mist.http.bodies import NDJSON, answer, media_type, whole_body
 from mist.http.context import Context
 from mist.http.idempotency import KEY, key_of
-from mist.http.message_pages import EXAMPLE, MessagePage, read_page
+from mist.http.message_pages import EXAMPLE, Message, MessagePage, read_page
 from mist.http.openapi import EITHER, NO_LATEST, Answer, Operation, Operations
 from mist.http.paging import LIMIT, limit_of
 from mist.http.publications import BODY
@@ -103,6 +103,7 @@ OPERATIONS: Final[Operations] = {
                         "lost": [],
                         "messages": [EXAMPLE],
                     },
+                    parts=[Message],
                 )
             },
             problems={409: NO_LATEST, 503: _UNAVAILABLE},

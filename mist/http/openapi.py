@@ -95,12 +95,14 @@ class Answer:
         example: of it.
         media_type: of it.
         headers: name to description.
+        parts: types of which it has values that are encoded already; see `component`.
     """
 
     description: str
     kind: Any = None
     example: Any = None
     media_type: str = "application/json"
+    parts: Sequence[Any] = ()
     headers: Mapping[str, str] = attrs.field(factory=dict)
 
 
@@ -211,7 +213,8 @@ def assemble(groups: Sequence[Operations], version: str) -> dict[str, Any]:
 def component(kind: type[msgspec.Struct]) -> str:
     """The reference to a type that is part of an operation's answer.
 
-    For values that are encoded already, whose type msgspec can't determine.
+    For values that are encoded already, whose type msgspec can't determine. It is among the
+    `parts` of that answer.
     """
     return _REF.format(name=kind.__name__)
 
@@ -220,7 +223,8 @@ def _kinds(operations: Operations) -> list[Any]:
     found = []
     for methods in operations.values():
         for each in methods.values():
-            found += [answer.kind for answer in each.answers.values() if answer.kind is not None]
+            for answer in each.answers.values():
+                found += [kind for kind in (answer.kind, *answer.parts) if kind is not None]
             if each.body is not None:
                 found.append(each.body.kind)
     return found

@@ -8,7 +8,7 @@ server. Deliveries only wake it (`mist.bus.wakeups`).
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
 import trio
@@ -22,14 +22,13 @@ from mist.errors import HistoryOff, HistoryUnavailable
 from mist.history.cursor import check_latest
 from mist.http.bodies import answer
 from mist.http.context import Context
-from mist.http.message_pages import EXAMPLE, Message
+from mist.http.message_pages import EXAMPLE, Message, WrittenMessage
 from mist.http.openapi import (
     CLIENT,
     NO_LATEST,
     Answer,
     Operation,
     Operations,
-    component,
     parameter,
 )
 from mist.http.problems import Problem
@@ -57,9 +56,6 @@ _SEARCHED: Final = 1.0  # seconds that a search may take, however short the time
 _SECONDS: Final = re.compile(r"[0-9]{1,2}(\.[0-9]{1,6})?")
 
 
-_Written = Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"$ref": component(Message)})]
-
-
 class Polled(msgspec.Struct, frozen=True):
     """What came; the next poll's `since` is `epoch:id`.
 
@@ -72,7 +68,7 @@ class Polled(msgspec.Struct, frozen=True):
     epoch: str
     id: int
     recovered: bool
-    messages: list[_Written]
+    messages: list[WrittenMessage]
     revoked: list[list[str]] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -232,6 +228,7 @@ OPERATIONS: Final[Operations] = {
                         "recovered": True,
                         "messages": [EXAMPLE],
                     },
+                    parts=[Message],
                 )
             },
             problems={409: NO_LATEST, 503: UNAVAILABLE},

@@ -627,6 +627,34 @@ async def test_a_page_ends_where_it_gets_large(server: Server) -> None:
     assert found == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("who", ["service", "of a site"])
+async def test_a_page_ends_where_its_json_gets_large(server: Server, who: str) -> None:
+    headers = {}
+    if who == "of a site":
+        await register(server, "may", "a", ">*")
+        await move(server, "may", "s")
+        headers = {"X_Auth_Token": "may"}
+    # Each of these bytes is six in JSON.
+    bodies = ["\x01" * (n * 3_000) for n in range(1, 31)]
+    for n in range(0, 30, 5):
+        sent = [{"tags": ["a"], "data": each} for each in bodies[n : n + 5]]
+        response = await request(server, "POST", MESSAGES, MAY if headers else {}, json=sent)
+        assert response.status == 200
+    found: list[str] = []
+    place, pages = 0, 0
+    while place < 30:
+        answered = await read(server, f"tags=a&limit=1000&since={place}", **headers)
+        page = answered.json()
+        assert page["messages"]
+        assert len(answered.body) < 1_100_000
+        pages += 1
+        found += [each["data"] for each in page["messages"]]
+        place = page["id"]
+        assert page["complete"] == (place == 30)
+    assert found == bodies
+    assert pages < 15  # which are not of one message each
+
+
 async def test_the_last_so_many_that_match_are_read(server: Server) -> None:
     await published(server, ("a", "1"), ("a", "2"), ("b", "3"), ("a", "4"))
     page = (await read(server, "tags=a&since=-2")).json()
