@@ -94,7 +94,7 @@ class Stats(msgspec.Struct, frozen=True):
         started: Unix seconds; of another process another one, and never another of this one.
         uptime: seconds, by a clock that nobody sets.
         published, rejected, unmatched: messages accepted, refused for their tags, and
-            accepted and unmatched by any subscription.
+            accepted and unmatched by any subscription of this node.
         relayed: messages that other nodes of the engine have accepted.
         matched: deliveries due: messages, times those who were subscribed to each.
         replayed: messages given to sessions from the history, beside those.

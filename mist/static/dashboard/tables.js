@@ -112,7 +112,8 @@ const REASONS = {
          "from the history gets these messages."],
   unmatched: ["No subscription matched",
               "Not a loss if no subscriber is expected. Otherwise compare the tags: a message " +
-              "must carry all the tags of a subscription."],
+              "must carry all the tags of a subscription. Of several nodes, those with " +
+              "subscribers at another one count here as well."],
   rejected: ["Rejected by validation",
              "The publisher got the reason. A tag is empty, too long or has an invalid " +
              "character, or there are too many."],
