@@ -16,6 +16,7 @@ import trio
 from mist.backup import DESCRIBE, EXPORT_TOKENS
 from mist.backup.manifest import (
     FORMAT,
+    FOUND_ON_VOLUMES,
     HISTORY,
     MANIFEST,
     SETTINGS,
@@ -112,7 +113,7 @@ def _folder(folder: Path) -> Iterator[None]:
     """Make the folder where there is none, and keep other backups out of it."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        others = {each.name for each in folder.iterdir()} - _OURS
+        others = {each.name for each in folder.iterdir()} - {*_OURS, *FOUND_ON_VOLUMES}
         if others and not (folder / MANIFEST).exists():
             raise BackupError(f"{folder}: it has other files; name an empty directory")
         handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

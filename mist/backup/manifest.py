@@ -11,6 +11,7 @@ from mist.sqlite import sync_directory
 
 __all__ = [
     "FORMAT",
+    "FOUND_ON_VOLUMES",
     "HISTORY",
     "MANIFEST",
     "SETTINGS",
@@ -28,6 +29,9 @@ MANIFEST: Final = "backup.json"
 HISTORY: Final = "history.db"
 TOKENS: Final = "tokens.db"
 SETTINGS: Final = "mist.toml"
+
+FOUND_ON_VOLUMES: Final = ("lost+found",)
+"""Names that an empty directory may have where it is a volume of its own."""
 
 FORMAT: Final = 1
 

@@ -7,6 +7,7 @@ messages get from now on. In the new epoch they are told that messages may be mi
 import os
 import shutil
 from pathlib import Path
+from typing import Final
 
 import attrs
 import trio
@@ -14,6 +15,7 @@ import trio
 from mist.auth.sqlite import SqliteStore
 from mist.backup.making import read_state
 from mist.backup.manifest import (
+    FOUND_ON_VOLUMES,
     HISTORY,
     TOKENS,
     BackupError,
@@ -27,6 +29,8 @@ from mist.history.opening import open_history
 from mist.sqlite import sync_directory
 
 __all__ = ["Restored", "restore_backup"]
+
+_STAGING: Final = ".restoring"  # in a directory that is there
 
 
 @attrs.frozen
@@ -49,14 +53,16 @@ def restore_backup(folder: Path, data: Path) -> Restored:
     """Make a data directory of a backup. Blocks.
 
     Args:
-        data: is made; or exists and is empty.
+        data: is made; or exists and is empty, and is then filled rather than replaced: it may be a
+            volume, and belong to another user, who gets the files where root restores them.
 
     Raises:
         BackupError: one line that says why not. `data` is then as it was.
     """
     manifest = read_manifest(folder)
-    _check_unused(data)
-    fresh = data.with_name(f".{data.name}.new")
+    data = Path(os.path.abspath(data))  # `.` has no name
+    is_there = _check_unused(data)
+    fresh = data / _STAGING if is_there else data.with_name(f".{data.name}.new")
     try:
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(mode=0o700, parents=True)
@@ -69,8 +75,11 @@ def restore_backup(folder: Path, data: Path) -> Restored:
             _copy(folder, fresh, f"{TOKENS}.key")
             tokens = _count(_copy(folder, fresh, TOKENS))
         sync_directory(fresh)
-        fresh.rename(data)  # over an empty directory, too
-        sync_directory(data.parent)
+        if is_there:
+            _fill(data, fresh)
+        else:
+            fresh.rename(data)
+            sync_directory(data.parent)
     except OSError as error:
         raise BackupError(f"{error.filename or data}: {error.strerror}") from error
     except (HistoryUnavailable, StartupError) as error:
@@ -80,12 +89,33 @@ def restore_backup(folder: Path, data: Path) -> Restored:
     return Restored(manifest, history, epoch, tokens)
 
 
-def _check_unused(data: Path) -> None:
+def _check_unused(data: Path) -> bool:
+    """Whether it is there; with nothing in it, or what a restore that was killed has left."""
     try:
-        if data.exists() and any(data.iterdir()):
-            raise BackupError(f"{data}: it is in use or has files; name a new directory")
+        if not data.exists():
+            return False
+        others = {each.name for each in data.iterdir()} - {_STAGING, *FOUND_ON_VOLUMES}
     except OSError as error:
         raise BackupError(f"{data}: {error.strerror}") from error
+    if others:
+        raise BackupError(f"{data}: it is in use or has files; name a new directory")
+    return True
+
+
+def _fill(data: Path, fresh: Path) -> None:
+    """Move the files into the directory; none of them where one can't be."""
+    owner = data.stat()
+    moved: list[Path] = []
+    try:
+        for each in fresh.iterdir():
+            if os.geteuid() == 0:
+                os.chown(each, owner.st_uid, owner.st_gid)
+            moved.append(each.rename(data / each.name))
+        sync_directory(data)
+    except OSError:
+        for each in moved:
+            each.unlink(missing_ok=True)
+        raise
 
 
 def _copy(folder: Path, fresh: Path, name: str) -> Path:

@@ -286,3 +286,48 @@ def test_of_nodes_the_tokens_are_backed_up(tmp_path: Path) -> None:
     assert "history: not in the backup" in done.stdout
     with serving(restored) as server:
         assert grants(server.urls[0], token) == "a"
+
+
+def test_an_empty_directory_is_filled_and_stays_what_it_is(tmp_path: Path) -> None:
+    """It may be a volume, which can't be replaced, or one that only the server's user may enter."""
+    folder, place = tmp_path / "backup", tmp_path / "place"
+    with serving(tmp_path / "data") as server:
+        token = token_of(server.urls[0])
+        backed_up(folder, tmp_path / "data")
+    place.mkdir(mode=0o750)
+    (place / "lost+found").mkdir()
+    (place / ".restoring").mkdir()  # of a restore that was killed
+    if os.geteuid() == 0:
+        os.chown(place, 12345, 12346)
+    before = place.stat()
+    with contextlib.chdir(place):  # where `.` has no name
+        done = mist("restore", str(folder), "--data", ".")
+    assert (done.returncode, done.stderr) == (0, "")
+    after = place.stat()
+    assert (after.st_ino, after.st_mode) == (before.st_ino, before.st_mode)
+    assert (after.st_uid, after.st_gid) == (before.st_uid, before.st_gid)
+    files = {each.name: each.stat() for each in place.iterdir() if each.is_file()}
+    assert {"history.db", "tokens.db", "tokens.db.key"} <= files.keys()
+    assert {(each.st_uid, each.st_gid) for each in files.values()} == {(after.st_uid, after.st_gid)}
+    assert {each.st_mode & 0o777 for each in files.values()} == {0o600}
+    assert not (place / ".restoring").exists()
+    with serving(place) as server:
+        assert grants(server.urls[0], token) == "a"
+
+
+def test_a_directory_that_can_not_be_filled_stays_empty(tmp_path: Path) -> None:
+    folder, place = tmp_path / "backup", tmp_path / "place"
+    with serving(tmp_path / "data"):
+        backed_up(folder, tmp_path / "data")
+    place.mkdir()
+    (folder / "tokens.db").write_bytes(b"garbage" * 2000)
+    done = mist("restore", str(folder), "--data", str(place))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert not list(place.iterdir())
+
+
+def test_a_backup_goes_to_the_top_of_a_volume(tmp_path: Path) -> None:
+    folder = tmp_path / "volume"
+    (folder / "lost+found").mkdir(parents=True)
+    with serving(tmp_path / "data"):
+        backed_up(folder, tmp_path / "data")
