@@ -358,7 +358,8 @@ class Sealer:
     def _is_due(self) -> bool:
         if self._open is None:
             return self._after > self.sealed
-        return trio.current_time() - self._open.since >= self._policy.seconds
+        # What failed was due, and only another attempt tells whether it works again.
+        return self.failing or trio.current_time() - self._open.since >= self._policy.seconds
 
     async def _finish(self, upto: int) -> None:
         """List the open segment in the manifest, and that all ids up to `upto` were handled."""

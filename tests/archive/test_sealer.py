@@ -581,6 +581,37 @@ async def test_a_full_disk_is_one_warning_and_tried_again(
     assert told == ["the archive can't be kept up", "the archive is kept up again"]
 
 
+async def test_what_failed_is_tried_again_before_it_is_said_to_work(
+    archive: Archive,
+    history: History,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And not when it would be due by its age: that begins anew with each attempt."""
+    caplog.set_level(logging.INFO, "mist.archive")
+    monkeypatch.setattr("mist.archive.sealer._LOOK", 0.01)
+    monkeypatch.setattr("mist.archive.sealer._RETRY", 0.01)
+    await history.append([some(3)])
+
+    def full(*_: object) -> None:
+        raise ArchiveError(f"archive: {os.strerror(errno.ENOSPC)}")
+
+    async with sealing(archive, history, SealPolicy(seconds=600.0)) as sealer:
+        async with trio.open_nursery() as nursery:
+            with monkeypatch.context() as patch:
+                patch.setattr(SegmentWriter, "finish", full)
+                with pytest.raises(ArchiveError, match="No space"):
+                    await sealer.seal_now()
+                nursery.start_soon(sealer.run)
+                await until(lambda: sealer.failures > 3)
+                assert "the archive is kept up again" not in caplog.messages
+            await until(lambda: sealer.sealed == 3)
+            await until(lambda: not sealer.failing)
+            nursery.cancel_scope.cancel()
+    assert rows(archive) == [1, 2, 3]
+    assert caplog.messages.count("the archive is kept up again") == 1
+
+
 async def test_a_log_that_fails_loses_nothing(
     archive: Archive, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
