@@ -276,6 +276,26 @@ def test_services_publish_and_strangers_do_not(site: Site) -> None:
     assert site.ask("/healthz")[0] == site.ask("/mist/readyz")[0] == 200
 
 
+def test_a_client_that_leaves_its_stream_is_gone(site: Site) -> None:
+    """At once, and not when mist next writes something, as late as the second comment after it.
+
+    It would be present until then, and count for its token and address.
+    """
+    credential = {"X-Auth-Token": "T"}
+    request = urllib.request.Request(f"{site.url}/v1/stream?tags=a", headers=credential)
+    service = {"Authorization": f"Bearer {SECRET}"}
+
+    def streams() -> int:
+        found = site.json("/v1/connections", service)["connections"]
+        return len([each for each in found if each["transport"] == "sse"])
+
+    wait_until(lambda: not streams())
+    with urllib.request.urlopen(request, timeout=20, context=site.context) as answer:
+        assert answer.status == 200
+        wait_until(lambda: streams() == 1)
+    wait_until(lambda: not streams(), seconds=12)  # a comment comes every 15 s
+
+
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_its_url_without_the_last_slash_leads_to_the_dashboard(site: Site, prefix: str) -> None:
     status, _, page = site.ask(prefix)
