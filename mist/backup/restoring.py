@@ -17,6 +17,7 @@ from mist.backup.making import read_state
 from mist.backup.manifest import (
     FOUND_ON_VOLUMES,
     HISTORY,
+    MANIFEST,
     TOKENS,
     BackupError,
     HistoryState,
@@ -30,6 +31,7 @@ from mist.sqlite import sync_directory
 
 __all__ = ["Restored", "restore_backup"]
 
+_COPY_AGAIN: Final = "the backup was copied in part: copy it again"
 _STAGING: Final = ".restoring"  # in a directory that is there
 
 
@@ -69,6 +71,7 @@ def restore_backup(folder: Path, data: Path) -> Restored:
         history, epoch = None, ""
         if manifest.history is not None:
             history = read_state(_copy(folder, fresh, HISTORY))
+            _check_whole(folder, history, manifest.history)
             epoch = trio.run(_begin_epoch, fresh / HISTORY)
         tokens = None
         if manifest.tokens is not None:
@@ -118,8 +121,23 @@ def _fill(data: Path, fresh: Path) -> None:
         raise
 
 
+def _check_whole(folder: Path, found: HistoryState, listed: HistoryState) -> None:
+    """Check that the log has what the manifest lists; it may have more, of an interrupted backup.
+
+    Raises:
+        BackupError: it is an older one, as where a copy of a backup has ended in the middle.
+    """
+    if found.newest < listed.newest:
+        raise BackupError(
+            f"{folder / HISTORY}: it ends with id {found.newest}, and {MANIFEST} lists ids up to"
+            f" {listed.newest}; {_COPY_AGAIN}"
+        )
+
+
 def _copy(folder: Path, fresh: Path, name: str) -> Path:
     target = fresh / name
+    if not (folder / name).stat().st_size:  # which would be taken for a new one
+        raise BackupError(f"{folder / name}: it is empty; {_COPY_AGAIN}")
     descriptor = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(folder / name, "rb") as source, os.fdopen(descriptor, "wb") as file:
         shutil.copyfileobj(source, file, 1 << 20)

@@ -326,6 +326,38 @@ def test_a_directory_that_can_not_be_filled_stays_empty(tmp_path: Path) -> None:
     assert not list(place.iterdir())
 
 
+def test_a_backup_that_was_copied_in_part_is_not_restored(tmp_path: Path) -> None:
+    """An empty file of tokens would be a registry without any."""
+    data, folder, former = tmp_path / "data", tmp_path / "backup", tmp_path / "former.db"
+    with serving(data) as server:
+        token = token_of(server.urls[0])
+        assert mist("publish", "a", "0", "--store", MIST_SERVER=server.urls[0]).returncode == 0
+        backed_up(folder, data)
+        shutil.copy(folder / "history.db", former)
+        assert mist("publish", "a", "1", "--store", MIST_SERVER=server.urls[0]).returncode == 0
+        backed_up(folder, data)
+
+    def refused(name: str) -> str:
+        done = mist("restore", str(folder), "--data", str(tmp_path / "new"))
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert f"{folder / name}: it " in done.stderr
+        assert not (tmp_path / "new").exists()
+        return done.stderr
+
+    for name in ("tokens.db", "history.db"):
+        whole = (folder / name).read_bytes()
+        (folder / name).write_bytes(b"")
+        assert "is empty; the backup was copied in part" in refused(name)
+        (folder / name).write_bytes(whole)
+    shutil.copy(former, folder / "history.db")
+    assert "ends with id 1, and backup.json lists ids up to 2" in refused("history.db")
+    (folder / "history.db").write_bytes(whole)
+    assert mist("restore", str(folder), "--data", str(tmp_path / "new")).returncode == 0
+    with serving(tmp_path / "new") as server:
+        assert grants(server.urls[0], token) == "a"
+        assert numbers(server.urls[0], 2) == [0, 1]
+
+
 def test_a_backup_goes_to_the_top_of_a_volume(tmp_path: Path) -> None:
     folder = tmp_path / "volume"
     (folder / "lost+found").mkdir(parents=True)
