@@ -242,6 +242,26 @@ def test_a_key_of_another_certificate_is_an_error(
     assert any("chmod 600" in text for _, status, text in all_found if status == "warning")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a file to another group")
+def test_a_secret_that_only_a_group_may_read_stays_as_it_is(tmp_path: Path) -> None:
+    """As root's file for the server's group: after `chmod 600` the server could not read it."""
+    secret = tmp_path / "secret"
+    secret.write_text("a-secret-of-tests")
+    options = ("--secret-file", str(secret), "--data", str(tmp_path / "d"))
+
+    def told() -> tuple[str, str]:
+        _, found = checked(*options, cwd=tmp_path)
+        [(status, text)] = [(status, text) for check, status, text in found if "secret" in check]
+        return status, text
+
+    secret.chmod(0o640)
+    assert told()[0] == "warning"
+    os.chown(secret, -1, 12345)
+    assert told() == ("ok", f"{secret} can be read by its owner and group alone")
+    secret.chmod(0o660)
+    assert told()[0] == "warning"
+
+
 def test_validity_is_that_of_the_first_certificate(authority: trustme.CA) -> None:
     pem = authority.cert_pem.bytes().decode()
     begin, end = validity("some text\n" + pem)

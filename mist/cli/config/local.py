@@ -135,11 +135,15 @@ def _secret_files(config: Config) -> Iterator[Finding]:
         check = name.replace("_", " ")
         try:
             with path.open("rb"):
-                mode = path.stat().st_mode
+                found = path.stat()
         except OSError as error:
             yield bad(check, f"{path}: {reason(error)}")
             continue
-        if mode & 0o077:
+        is_anothers = found.st_uid != os.geteuid() or found.st_gid != os.getegid()
+        if is_anothers and found.st_mode & 0o077 == 0o040:
+            # As it was given to the server's group: with 0600 the server could not read it.
+            yield good(check, f"{path} can be read by its owner and group alone")
+        elif found.st_mode & 0o077:
             yield warn(check, f"{path} can be read or written by others: chmod 600 it")
         else:
             yield good(check, f"{path} can be read by its owner alone")
