@@ -48,16 +48,26 @@ class Certificate:
 def _context(chain: Path, key: Path) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    texts = {}
     for path in (chain, key):
         try:
-            path.read_bytes()
+            texts[path] = path.read_bytes()
         except OSError as error:
             raise StartupError(f"{path}: {_reason(error)}") from error
     try:
         # An encrypted key would make OpenSSL ask on the terminal; an empty answer fails.
         context.load_cert_chain(chain, key, password="")
     except (ssl.SSLError, OSError) as error:
-        raise StartupError(f"{chain} and {key}: no usable certificate and key") from error
+        text = f"{chain} and {key}: no usable certificate and key"
+        if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
+            text += ": the key is another certificate's"
+        elif b"CERTIFICATE-----" not in texts[chain]:  # of these OpenSSL says "PEM lib"
+            text += f": {chain} has no certificate in PEM"
+        elif b"PRIVATE KEY-----" not in texts[key]:
+            text += f": {key} has no key in PEM"
+        elif b"ENCRYPTED" in texts[key]:
+            text += f": {key} is encrypted; mist takes one without a passphrase"
+        raise StartupError(text) from error
     return context
 
 

@@ -10,6 +10,12 @@ from typing import Any
 
 import pytest
 import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from mist.cli.config.certificates import validity
 from mist.config import OPTIONS
@@ -236,10 +242,34 @@ def test_a_key_of_another_certificate_is_an_error(
     cert, _ = certificate(tmp_path, authority, "a", end)
     _, key = certificate(tmp_path, authority, "b", end)
     found = errors(*secure, "--tls-cert", str(cert), "--tls-key", str(key), cwd=tmp_path)
-    assert found == [("certificate", f"{cert} and {key}: no usable certificate and key")]
+    text = f"{cert} and {key}: no usable certificate and key: the key is another certificate's"
+    assert found == [("certificate", text)]
     key.chmod(0o644)
     _, all_found = checked(*secure, "--tls-cert", str(cert), "--tls-key", str(key), cwd=tmp_path)
     assert any("chmod 600" in text for _, status, text in all_found if status == "warning")
+
+
+def test_what_is_wrong_with_a_certificate_or_key_is_told(
+    tmp_path: Path, authority: trustme.CA, secure: list[str]
+) -> None:
+    cert, key = certificate(tmp_path, authority, "a", datetime.now(UTC) + timedelta(days=300))
+    encrypted, empty = tmp_path / "encrypted.key", tmp_path / "empty"
+    plain = load_pem_private_key(key.read_bytes(), None)
+    encryption = BestAvailableEncryption(b"passphrase")
+    encrypted.write_bytes(
+        plain.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, encryption)
+    )
+    empty.touch()
+    for a_cert, a_key, text in [
+        (cert, encrypted, f"{encrypted} is encrypted; mist takes one without a passphrase"),
+        (empty, key, f"{empty} has no certificate in PEM"),
+        (key, cert, f"{key} has no certificate in PEM"),
+        (cert, empty, f"{empty} has no key in PEM"),
+    ]:
+        found = errors(*secure, "--tls-cert", str(a_cert), "--tls-key", str(a_key), cwd=tmp_path)
+        [(check, told)] = found
+        assert check == "certificate"
+        assert told.endswith(f"no usable certificate and key: {text}")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a file to another group")
