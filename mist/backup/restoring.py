@@ -112,7 +112,7 @@ def _fill(data: Path, fresh: Path) -> None:
     try:
         for each in fresh.iterdir():
             if os.geteuid() == 0:
-                os.chown(each, owner.st_uid, owner.st_gid)
+                os.chown(each, owner.st_uid, owner.st_gid, follow_symlinks=False)
             moved.append(each.rename(data / each.name))
         sync_directory(data)
     except OSError:
