@@ -8,13 +8,18 @@ that are there go on with what they have agreed.
 import hashlib
 import os
 import ssl
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import attrs
 
+from mist.certificate_validity import validity
 from mist.errors import StartupError
 
 __all__ = ["Certificate", "digest_of"]
+
+_SOON: Final = 21 * 86_400  # seconds before its end
 
 
 @attrs.define(eq=False)
@@ -24,10 +29,15 @@ class Certificate:
     Attributes:
         context: for connections that begin now.
         digest: of the files it came from; see `digest_of`.
+        chain: the file it came from.
+        begins, ends: Unix seconds between which it is valid; None where that can't be read.
     """
 
     context: ssl.SSLContext
     digest: bytes
+    chain: Path
+    begins: float | None = None
+    ends: float | None = None
 
     @classmethod
     def load(cls, chain: Path, key: Path) -> "Certificate":
@@ -38,11 +48,37 @@ class Certificate:
         """
         # The digest first: what changes in between is noticed then.
         digest = digest_of(chain, key)
-        return cls(_context(chain, key), digest)
+        context = _context(chain, key)
+        try:
+            begins, ends = [each.timestamp() for each in validity(chain.read_text("ascii"))]
+        except (OSError, ValueError):  # of a form that OpenSSL knows, and this doesn't
+            return cls(context, digest, chain)
+        return cls(context, digest, chain, begins, ends)
 
     def replace(self, other: "Certificate") -> None:
         """Speak with another from now on."""
-        self.context, self.digest = other.context, other.digest
+        self.context, self.digest, self.chain = other.context, other.digest, other.chain
+        self.begins, self.ends = other.begins, other.ends
+
+    def is_valid(self, now: float) -> bool:
+        """Whether it is valid at a time (Unix seconds), as far as that is known."""
+        return self.begins is None or self.ends is None or self.begins <= now < self.ends
+
+    def trouble(self, now: float) -> str | None:
+        """What an operator has to know of its validity: that it ends soon, or isn't valid."""
+        if self.begins is None or self.ends is None:
+            return None
+        if now < self.begins:
+            return f"{self.chain} is not valid before {_date(self.begins)}"
+        if now >= self.ends:
+            return f"{self.chain} ended at {_date(self.ends)}"
+        if now >= self.ends - _SOON:
+            return f"{self.chain} ends at {_date(self.ends)}"
+        return None
+
+
+def _date(time: float) -> str:
+    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _context(chain: Path, key: Path) -> ssl.SSLContext:

@@ -11,6 +11,7 @@ change them; looked at every few seconds, since no dependency tells of it on all
 """
 
 import logging
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -154,7 +155,7 @@ async def watch_certificate(server: Server, interval: float = _WATCH_SECONDS) ->
     """Take the certificate where its files have changed, until cancelled.
 
     Two files are seldom replaced in one moment: what doesn't fit together is logged, and looked at
-    again when it changes again.
+    again when it changes again. So is, once, that it ends soon, or isn't valid.
 
     Args:
         interval: seconds between two looks.
@@ -163,6 +164,7 @@ async def watch_certificate(server: Server, interval: float = _WATCH_SECONDS) ->
     if certificate is None:
         return
     failed: bytes | None = None
+    told: str | None = None
     while True:
         config = server.config
         found = await trio.to_thread.run_sync(digest_of, *_files(config))
@@ -174,4 +176,7 @@ async def watch_certificate(server: Server, interval: float = _WATCH_SECONDS) ->
                 log.error("the certificate is not renewed", extra={"reason": str(error)})  # noqa: TRY400
             else:
                 log.info("the certificate is renewed", extra={"file": str(config.tls_cert)})
+        before, told = told, certificate.trouble(time.time())
+        if told is not None and told != before:
+            log.warning("the certificate has to be renewed", extra={"reason": told})
         await trio.sleep(interval)

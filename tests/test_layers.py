@@ -53,6 +53,7 @@ LAYERS = [
     "history",
     "engine",
     "config",
+    "certificate_validity",
     "certificate",
     "archive",
     "pipeline",

@@ -1,7 +1,10 @@
 """Reload: what of other settings holds at once, what needs a restart, and what changes nothing."""
 
+import re
 import ssl
+import time
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import attrs
@@ -270,8 +273,10 @@ class Tls:
         self.chain, self.key = folder / "chain.pem", folder / "key.pem"
         self.issue()
 
-    def issue(self) -> None:
-        issued = self.authority.issue_cert("127.0.0.1")
+    def issue(self, *, days: float = 300.0) -> None:
+        """A new one, which ends in so many days."""
+        end = datetime.now(UTC) + timedelta(days=days)
+        issued = self.authority.issue_cert("127.0.0.1", not_after=end)
         self.chain.write_bytes(b"".join(each.bytes() for each in issued.cert_chain_pems))
         self.key.write_bytes(issued.private_key_pem.bytes())
 
@@ -322,6 +327,42 @@ async def test_a_certificate_is_taken_where_its_files_change(
         await until(lambda: server.certificate and server.certificate.context is not context)
         assert await tls.shown(server.urls[0]) != first
         nursery.cancel_scope.cancel()
+
+
+async def test_a_certificate_that_ends_soon_is_told_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, nursery: trio.Nursery
+) -> None:
+    def told() -> list[str]:
+        return [
+            record.reason
+            for record in caplog.records
+            if record.getMessage() == "the certificate has to be renewed"
+        ]
+
+    tls = Tls(tmp_path)
+    tls.issue(days=20)
+    settings = {"listen": listeners("tcps", "http"), "tls_cert": tls.chain, "tls_key": tls.key}
+    async with running(tmp_path / "data", **settings, open_metrics=True) as server:
+        assert server.certificate is not None
+        assert server.certificate.ends is not None
+        nursery.start_soon(watch_certificate, server, 0.01)
+        await until(told)
+        metrics = (await request(server, "GET", "/metrics")).body.decode()
+        (line,) = re.findall(r"^mist_certificate_expiry_timestamp_seconds (.+)$", metrics, re.M)
+        assert float(line) == server.certificate.ends
+        assert 19.9 < (float(line) - time.time()) / 86_400 < 20.1
+        tls.issue(days=-1)
+        await until(lambda: len(told()) > 1)
+        before = server.certificate.digest
+        tls.issue()
+        await until(lambda: server.certificate and server.certificate.digest != before)
+        tls.issue(days=10)
+        await until(lambda: len(told()) > 2)
+        nursery.cancel_scope.cancel()
+    soon, ended, again = told()
+    assert soon.startswith(f"{tls.chain} ends at ")
+    assert ended.startswith(f"{tls.chain} ended at ")
+    assert again.startswith(f"{tls.chain} ends at ")
 
 
 async def test_what_the_command_line_runs_looks_after_its_certificate(

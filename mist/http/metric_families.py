@@ -91,6 +91,12 @@ class MetricFamilies(Collector):
         yield GaugeMetricFamily(
             "mist_ready", "1 where /readyz says 200, else 0.", int(not_ready(self._hub) is None)
         )
+        if self._hub.certificate is not None and self._hub.certificate.ends is not None:
+            yield GaugeMetricFamily(
+                "mist_certificate_expiry_timestamp_seconds",
+                "When the certificate of TLS listeners ends, Unix time.",
+                self._hub.certificate.ends,
+            )
         about = {
             "version": __version__,
             "python": platform.python_version(),

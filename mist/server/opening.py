@@ -84,6 +84,7 @@ async def open_server(
             outbox_limits=outbox_limits(config),
             hub_limits=hub_limits(config),
         )
+        hub.certificate = certificate
         hub.tracing = tracing
         hub.credentials = await open_credentials(config, hub)
         hub.subscription_callout = await open_subscription_callout(config, hub)

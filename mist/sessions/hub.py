@@ -30,6 +30,7 @@ from mist.broker.broker import Broker, BrokerStatistics
 from mist.broker.meters import Meters
 from mist.broker.outbox import Outbox
 from mist.broker.outbox_limits import OutboxLimits
+from mist.certificate import Certificate
 from mist.change import Change
 from mist.history.idempotency import KeysInMemory
 from mist.message import Limits
@@ -148,6 +149,7 @@ class Hub(InsidePublisher):
         meters: what is measured, by samples.
         written: delivered to all sessions since the start, those that are gone included.
         recorder: counters over the last ten minutes.
+        certificate: of TLS listeners; None where there is none.
         tracing: begins spans; None where there is no telemetry. Set before the first session.
         failed_auths, failed_auth_reasons: wrong credentials, by transport, and by what was
             wrong.
@@ -195,6 +197,7 @@ class Hub(InsidePublisher):
         self.failed_auths: Counter[str] = Counter()
         self.failed_auth_reasons: Counter[str] = Counter()
         self.recoveries: Counter[str] = Counter()
+        self.certificate: Certificate | None = None
         self.tracing: Tracing | None = None
         self._secret = secret
         self._dropping: list[tuple[str, Outbox, int]] = []

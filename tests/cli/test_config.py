@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from mist.cli.config.certificates import validity
+from mist.certificate_validity import validity
 from mist.config import OPTIONS
 from tests.processes import dial, mist, serving, token_key
 

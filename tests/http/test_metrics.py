@@ -9,6 +9,7 @@ import attrs
 import pytest
 import trio
 import trio.testing
+import trustme
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -353,6 +354,13 @@ def expressions(node):
             yield from expressions(each)
 
 
+def with_tls(folder):
+    """Settings with a listener with TLS, too."""
+    both = folder / "both.pem"
+    trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(both)
+    return {"listen": (*LISTEN, *listeners("tcps")), "tls_cert": both, "tls_key": both}
+
+
 @pytest.mark.parametrize("path", [*sorted(GRAFANA.glob("*.json")), ALERTS], ids=lambda it: it.name)
 async def test_nothing_is_asked_for_that_is_not_there(tmp_path, path):
     # JSON is YAML.
@@ -360,7 +368,7 @@ async def test_nothing_is_asked_for_that_is_not_there(tmp_path, path):
     assert len(asked) >= 10
     async with running(
         tmp_path,
-        listen=LISTEN,
+        **with_tls(tmp_path),
         history="memory://",
         archive=tmp_path / "archive",
         engine="memory://grafana",
@@ -390,7 +398,7 @@ async def test_the_page_of_metrics_has_each_and_no_other(tmp_path):
     (tmp_path / "jwt-secret").chmod(0o600)
     async with running(
         tmp_path,
-        listen=LISTEN,
+        **with_tls(tmp_path),
         history="memory://",
         archive=tmp_path / "archive",
         engine="memory://documented",

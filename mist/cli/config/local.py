@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 
 from mist.certificate import Certificate
-from mist.cli.config.certificates import validity
 from mist.cli.config.findings import Finding, bad, good, warn
 from mist.config import Config, Listen
 from mist.descriptors import OTHERS
@@ -26,7 +25,6 @@ __all__ = ["is_running", "local_findings"]
 
 _MIB: Final = 1 << 20
 _LEAST_FREE: Final = 64 * _MIB  # bytes; with less, a server soon can't store
-_SOON: Final = 21 * 86_400  # seconds before a certificate's end
 _BUILT: Final = 1_735_689_600  # 2025-01-01: a clock that shows less was never set
 
 
@@ -154,25 +152,20 @@ def _certificate(config: Config, now: float) -> Iterator[Finding]:
     assert config.tls_cert is not None
     assert config.tls_key is not None
     try:
-        Certificate.load(config.tls_cert, config.tls_key)
+        certificate = Certificate.load(config.tls_cert, config.tls_key)
     except StartupError as error:
         yield bad(check, str(error))
         return
-    try:
-        begin, end = validity(config.tls_cert.read_text("ascii"))
-    except (OSError, ValueError) as error:
-        yield warn(check, f"{config.tls_cert}: when it ends can't be read: {error}")
-        return
-    today = datetime.fromtimestamp(now, UTC)
-    left = (end - today).total_seconds()
-    if today < begin:
-        yield bad(check, f"{config.tls_cert} is not valid before {begin:%Y-%m-%d %H:%M} UTC")
-    elif left < 0:
-        yield bad(check, f"{config.tls_cert} ended at {end:%Y-%m-%d %H:%M} UTC")
-    elif left < _SOON:
-        yield warn(check, f"{config.tls_cert} ends at {end:%Y-%m-%d %H:%M} UTC")
+    trouble = certificate.trouble(now)
+    if certificate.ends is None:
+        yield warn(check, f"{config.tls_cert}: when it ends can't be read")
+    elif trouble is None:
+        until = datetime.fromtimestamp(certificate.ends, UTC)
+        yield good(check, f"{config.tls_cert} and its key; valid until {until:%Y-%m-%d}")
+    elif certificate.is_valid(now):
+        yield warn(check, trouble)
     else:
-        yield good(check, f"{config.tls_cert} and its key; valid until {end:%Y-%m-%d}")
+        yield bad(check, trouble)
 
 
 def _port(listen: Listen) -> Finding:
