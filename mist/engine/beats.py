@@ -23,6 +23,7 @@ import trio
 from mist.engine.contract import EngineUnavailable
 from mist.engine.members import (
     BEAT,
+    MAX_QUESTIONS,
     SHARED,
     BeatReply,
     Member,
@@ -47,6 +48,7 @@ _WAIT: Final = 1.0  # seconds for which answers are waited for, and a list of me
 _LOOK: Final = 0.05  # seconds between two looks at the answers
 _LEAVE: Final = 1.0  # seconds that it may take to leave
 _AT_ONCE: Final = 4  # questions that are answered at the same time
+_OFTEN: Final = MAX_QUESTIONS // 2  # open ones above which none is asked that is asked often
 
 
 @attrs.frozen
@@ -208,7 +210,7 @@ class Beats:
             return found
         return EngineUnavailable("no answer from the engine")
 
-    async def ask(self, body: bytes) -> Answers:
+    async def ask(self, body: bytes, *, often: bool = False) -> Answers:
         """Ask all members, this one among them, and wait for a second at most.
 
         Who asks the same within a second gets the same answers: a flood of callers costs each node
@@ -216,6 +218,8 @@ class Beats:
 
         Args:
             body: see `Members.ask`.
+            often: whether it is one of many that hardly anybody else asks: it makes room for others
+                as soon as it is answered, and leaves them half of all room meanwhile.
 
         Raises:
             EngineUnavailable: it doesn't answer.
@@ -231,17 +235,17 @@ class Beats:
                 raise EngineUnavailable("the node is stopping")
             asked = self._asked[body] = _Asked(now + SHARED)
             # Not in the task of the first caller, which may be cancelled while others wait.
-            self._nursery.start_soon(self._settle, body, asked)
+            self._nursery.start_soon(self._settle, body, asked, often)
         await asked.done.wait()
         if isinstance(asked.outcome, MistError):
             raise asked.outcome.as_value()
         assert asked.outcome is not None
         return asked.outcome
 
-    async def _settle(self, body: bytes, asked: _Asked) -> None:
+    async def _settle(self, body: bytes, asked: _Asked, often: bool) -> None:
         asked.outcome = EngineUnavailable("the node is stopping")
         try:
-            asked.outcome = await self._collect(body)
+            asked.outcome = await self._collect(body, often)
         except (EngineUnavailable, TooManyQuestions) as error:
             # Here, and not where it is heard; and once, since presence asks again each second.
             self._outage.note(str(error))
@@ -255,12 +259,12 @@ class Beats:
         finally:
             asked.done.set()
 
-    async def _collect(self, body: bytes) -> Answers:
+    async def _collect(self, body: bytes, often: bool) -> Answers:
         answers: dict[str, bytes] = {}
         until = trio.current_time() + _WAIT
         members: Sequence[Member] | None = None
         with trio.CancelScope(deadline=until):
-            number = await self._members.ask(body)
+            number = await self._members.ask(body, _OFTEN if often else MAX_QUESTIONS)
             members = await self.members(0.0)
         if members is None:
             raise EngineUnavailable("no answer from the engine")
@@ -272,6 +276,8 @@ class Beats:
                 await trio.sleep(_LOOK)
                 answers.update(await self._members.answers(number, answers.keys()))
                 missing = [each for each in members if each.node not in answers]
+        if often and self._nursery is not None:
+            self._nursery.start_soon(self._close, number)
         if missing:
             log.warning(
                 "some nodes have not answered", extra={"nodes": [each.node for each in missing]}
@@ -288,6 +294,10 @@ class Beats:
         if self._nursery is not None:
             # Others that ask the same have the same number.
             self._nursery.start_soon(self._hand_in, number, answer)
+
+    async def _close(self, number: int) -> None:
+        with suppress(EngineUnavailable):
+            await self._members.close(number)
 
     async def _hand_in(self, number: int, answer: bytes) -> None:
         with suppress(EngineUnavailable):

@@ -201,7 +201,7 @@ class Members(ABC):
     # questions
 
     @abstractmethod
-    async def ask(self, body: bytes) -> int:
+    async def ask(self, body: bytes, most: int = MAX_QUESTIONS) -> int:
         """Ask all nodes a question: each hears of it with its next beat.
 
         The same question asked again within `SHARED` seconds, at whichever node, is not asked
@@ -209,13 +209,21 @@ class Members(ABC):
 
         Args:
             body: at most `MAX_QUESTION` bytes.
+            most: questions that may be open with it.
 
         Returns:
             The number of the question.
 
         Raises:
-            TooManyQuestions: `MAX_QUESTIONS` are open.
+            TooManyQuestions: so many are open.
             ValueError: the body is too large.
+        """
+
+    @abstractmethod
+    async def close(self, number: int) -> None:
+        """Have nodes hear of a question no more, and let it count as open no more.
+
+        Its answers are kept. Nothing happens where it isn't open.
         """
 
     @abstractmethod

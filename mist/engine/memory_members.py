@@ -34,7 +34,11 @@ class _Lease:
 class _Asked:
     time: float
     body: bytes
+    is_closed: bool = False
     answers: dict[str, bytes] = attrs.field(factory=dict)
+
+    def is_open(self, now: float) -> bool:
+        return not self.is_closed and now < self.time + OPEN
 
 
 @attrs.define(eq=False)
@@ -71,7 +75,7 @@ class MemoryMembers(Members):
         questions = [
             Question(number, each.body)
             for number, each in shared.asked.items()
-            if now < each.time + OPEN
+            if each.is_open(now)
         ]
         return BeatReply(now, shared.offset, questions)
 
@@ -112,7 +116,7 @@ class MemoryMembers(Members):
         held = shared.leases.get(name)
         return held is not None and held.fence == fence and self._clock() < held.ends
 
-    async def ask(self, body: bytes) -> int:
+    async def ask(self, body: bytes, most: int = MAX_QUESTIONS) -> int:
         check_question(body)
         shared = await self._turn()
         now = self._clock()
@@ -121,13 +125,19 @@ class MemoryMembers(Members):
         ]:
             del shared.asked[number]
         for number, asked in shared.asked.items():
-            if asked.body == body and now < asked.time + SHARED:
+            if asked.body == body and asked.is_open(now) and now < asked.time + SHARED:
                 return number
-        if sum([now < asked.time + OPEN for asked in shared.asked.values()]) >= MAX_QUESTIONS:
+        if sum([asked.is_open(now) for asked in shared.asked.values()]) >= most:
             raise TooManyQuestions
         shared.last_question += 1
         shared.asked[shared.last_question] = _Asked(now, body)
         return shared.last_question
+
+    async def close(self, number: int) -> None:
+        shared = await self._turn()
+        asked = shared.asked.get(number)
+        if asked is not None:
+            asked.is_closed = True
 
     async def answer(self, number: int, node: str, body: bytes) -> None:
         check_answer(body)

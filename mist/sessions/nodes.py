@@ -222,7 +222,9 @@ class Nodes:
         minutes = [each.state.accounts for each in await self.all()]
         return min([each for each in minutes if each], default=None)
 
-    async def ask(self, question: bytes) -> tuple[Mapping[str, bytes], list[KnownNode]]:
+    async def ask(
+        self, question: bytes, *, often: bool = False
+    ) -> tuple[Mapping[str, bytes], list[KnownNode]]:
         """Ask all nodes; see `Beats.ask`.
 
         Returns:
@@ -231,5 +233,5 @@ class Nodes:
         Raises:
             EngineUnavailable, TooManyQuestions: see there.
         """
-        answers = await self._beats.ask(question)
+        answers = await self._beats.ask(question, often=often)
         return answers.answers, [self._know(each) for each in answers.missing]

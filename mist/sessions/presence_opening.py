@@ -24,7 +24,7 @@ def join_presence(hub: Hub) -> None:
         return
 
     async def ask(question: bytes) -> Mapping[str, bytes]:
-        return (await nodes.ask(question))[0]
+        return (await nodes.ask(question, often=True))[0]
 
     async def living() -> set[str]:
         return {each.id for each in await nodes.all() if not each.is_silent}

@@ -17,7 +17,7 @@ import trio
 from mist.broker.presence import NOBODY, Seen
 from mist.change import Change
 from mist.engine.contract import EngineUnavailable
-from mist.engine.members import MAX_QUESTION, TooManyQuestions
+from mist.engine.members import BEAT, MAX_QUESTION, TooManyQuestions
 from mist.message import TagSet
 from mist.sessions.presence_questions import ask_at, ask_since, read_at, read_since
 from mist.sessions.presence_rooms import RoomKey
@@ -29,6 +29,9 @@ log = logging.getLogger("mist.presence")
 _ROUND: Final = 1.0  # seconds
 _WAIT: Final = 1.5  # seconds for which a session waits to hear of the other nodes
 _AT_ONCE: Final = 4  # questions; other things are asked, too
+_APART: Final = BEAT
+"""Seconds from one question to the next, at least: all nodes together may ask only so much, and
+others hear of it with their next heartbeat anyway."""
 
 _NEVER: Final = 0, NOBODY
 _number: Final = itemgetter(0)
@@ -72,6 +75,8 @@ class RealmPresence:
         self._asked = Change()
         self._learned = Change()
         self._numbers = itertools.count(1)
+        self._beginning = trio.Lock()  # of a question
+        self._next = 0.0  # when another one may begin
 
     # what presence asks
 
@@ -154,14 +159,7 @@ class RealmPresence:
 
     async def _learn_on(self) -> None:
         while True:
-            while not self._wanted:
-                await self._asked.wait()
-            batch = list(itertools.islice(self._wanted, 1_000))
-            number = next(self._numbers)
-            body, count = ask_at(f"{self._node()}-{number}", batch, MAX_QUESTION)
-            batch = batch[:count]
-            for key in batch:
-                del self._wanted[key]
+            number, batch, body = await self._next_question()
             try:
                 answers = await self._ask(body)
             except (EngineUnavailable, TooManyQuestions):
@@ -169,6 +167,20 @@ class RealmPresence:
                 await trio.sleep(_ROUND)
                 continue
             self._take(number, batch, answers)
+
+    async def _next_question(self) -> tuple[int, list[RoomKey], bytes]:
+        """The number of the next question, which rooms it is about, and its body."""
+        async with self._beginning:
+            await trio.sleep_until(self._next)
+            while not self._wanted:
+                await self._asked.wait()
+            self._next = trio.current_time() + _APART
+            batch = list(itertools.islice(self._wanted, 1_000))
+            number = next(self._numbers)
+            body, count = ask_at(f"{self._node()}-{number}", batch, MAX_QUESTION)
+            for key in batch[:count]:
+                del self._wanted[key]
+            return number, batch[:count], body
 
     def _take(self, number: int, batch: Sequence[RoomKey], answers: Mapping[str, bytes]) -> None:
         watched = set(self._keys())

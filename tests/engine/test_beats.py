@@ -1,6 +1,7 @@
 """Heartbeats, questions to all nodes, and by how much a node is behind."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from mist.engine.members import (
     BEAT,
     FORGOTTEN,
     MAX_QUESTION,
+    MAX_QUESTIONS,
     BeatReply,
     Member,
     Members,
@@ -67,8 +69,11 @@ class CountingMembers(Members):
     async def holds(self, name: str, fence: int) -> bool:
         return await (await self._count("holds")).holds(name, fence)
 
-    async def ask(self, body: bytes) -> int:
-        return await (await self._count("ask")).ask(body)
+    async def ask(self, body: bytes, most: int = MAX_QUESTIONS) -> int:
+        return await (await self._count("ask")).ask(body, most)
+
+    async def close(self, number: int) -> None:
+        await (await self._count("close")).close(number)
 
     async def answer(self, number: int, node: str, body: bytes) -> None:
         await (await self._count("answer")).answer(number, node, body)
@@ -370,6 +375,38 @@ async def test_too_many_questions_are_refused(start: Start, autojump_clock: Mock
         for number in range(100):
             nursery.start_soon(ask, number)
     assert refused == 36
+
+
+async def test_what_is_asked_often_makes_room_once_it_is_answered(
+    start: Start, autojump_clock: MockClock
+) -> None:
+    one, _ = await start("one"), await start("two")
+    # 24 at a time, each answered after a quarter of a second: some hundred within two seconds.
+    for start_of in range(0, 240, 24):
+        async with trio.open_nursery() as nursery:
+            for number in range(start_of, start_of + 24):
+                nursery.start_soon(partial(one.beats.ask, b"%d" % number, often=True))
+
+
+async def test_what_is_asked_often_leaves_room_for_others(
+    start: Start, autojump_clock: MockClock
+) -> None:
+    one, _ = await start("one"), await start("two")
+    refused = 0
+
+    async def ask(number: int) -> None:
+        nonlocal refused
+        try:
+            await one.beats.ask(b"%d" % number, often=True)
+        except TooManyQuestions:
+            refused += 1
+
+    async with trio.open_nursery() as nursery:
+        for number in range(100):
+            nursery.start_soon(ask, number)
+        await wait_all_tasks_blocked()
+        assert len((await one.beats.ask(b"?")).answers) == 2
+    assert refused == 68
 
 
 async def test_a_question_that_can_not_be_asked_costs_its_caller_alone(

@@ -246,6 +246,21 @@ async def test_questions_are_bounded(members: Members) -> None:
         await members.answer(1, "a", bytes(MAX_ANSWER + 1))
 
 
+async def test_a_closed_question_is_heard_no_more_and_makes_room(members: Members) -> None:
+    for number in range(3 * MAX_QUESTIONS):
+        closed = await members.ask(b"%d" % number, 1)
+        await members.answer(closed, "a", b"!")
+        await members.close(closed)
+    assert await asked(members) == []
+    assert await members.answers(closed) == {"a": b"!"}
+    await members.close(closed)
+    again = await members.ask(b"%d" % number, 1)
+    assert again > closed
+    with pytest.raises(TooManyQuestions):
+        await members.ask(b"another", 1)
+    assert [each.number for each in await asked(members)] == [again]
+
+
 async def test_a_question_is_heard_and_shared_for_a_while() -> None:
     now = 1_000.0
     members = MemoryEngine(clock=lambda: now).members

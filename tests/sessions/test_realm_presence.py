@@ -204,8 +204,43 @@ async def test_nobody_is_asked_while_nobody_watches(
         assert await line.ask(b"presence room:7\n") == [b"present room:7 0\n"]
 
 
+async def test_ever_new_tag_sets_are_asked_about_together(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    questions = 0
+    keys: list[RoomKey] = []
+
+    async def ask(question: bytes) -> Mapping[str, bytes]:
+        nonlocal questions
+        questions += 1
+        await trio.sleep(0.3)
+        return {}
+
+    async def living() -> list[str]:
+        return []
+
+    others = RealmPresence(
+        ask,
+        living,
+        lambda: "one",
+        keys=lambda: keys,
+        concerned=lambda _: [],
+        changed=lambda _: None,
+    )
+    for _ in range(4):
+        nursery.start_soon(others._learn_on)
+    async with trio.open_nursery() as learning:
+        for number in range(1_000):
+            keys.append((frozenset({f"room:{number}"}), ""))
+            learning.start_soon(others.learn, keys[-1:])
+            await trio.sleep(0.01)
+    assert all(key in others._seen for key in keys)
+    assert questions <= 42  # in ten seconds
+    nursery.cancel_scope.cancel()
+
+
 async def test_an_answer_that_comes_late_does_not_replace_a_newer_one(
-    nursery: trio.Nursery,
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, _ = broker_with("room:*")
     came: list[trio.Event] = []
@@ -228,6 +263,7 @@ async def test_an_answer_that_comes_late_does_not_replace_a_newer_one(
         concerned=lambda _: [ROOM],
         changed=lambda _: None,
     )
+    monkeypatch.setattr(mist.sessions.realm_presence, "_APART", 0.0)
     for _ in range(2):
         nursery.start_soon(others._learn_on)
         await trio.testing.wait_all_tasks_blocked()

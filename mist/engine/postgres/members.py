@@ -104,6 +104,8 @@ END
 
 MEMBER_FUNCTIONS: Final = (_ASK,)
 
+_CLOSE: Final = "DELETE FROM {schema}.question WHERE number = $1"
+
 _ANSWER: Final = """
 INSERT INTO {schema}.answer VALUES ($1, $2, $3)
   ON CONFLICT (number, node) DO UPDATE SET body = EXCLUDED.body
@@ -170,7 +172,7 @@ class PostgresMembers(Members):
         rows = await self._ask(_HOLDS, name.encode(), fence)
         return bool(rows[0][0])
 
-    async def ask(self, body: bytes) -> int:
+    async def ask(self, body: bytes, most: int = MAX_QUESTIONS) -> int:
         check_question(body)
         rows = await self._ask(
             _ASK.call,
@@ -178,13 +180,16 @@ class PostgresMembers(Members):
             round(SHARED * _SECOND),
             round(OPEN * _SECOND),
             round((OPEN + ANSWERED) * _SECOND),
-            MAX_QUESTIONS,
+            most,
         )
         match rows:
             case [[int(number)]]:
                 return number
             case _:
                 raise TooManyQuestions
+
+    async def close(self, number: int) -> None:
+        await self._ask(_CLOSE, number)
 
     async def answer(self, number: int, node: str, body: bytes) -> None:
         check_answer(body)

@@ -168,6 +168,14 @@ return number
 """
 )
 
+_CLOSE: Final = Script.of(
+    """
+-- questions; number
+redis.call('HDEL', KEYS[1], ARGV[1])
+return 1
+"""
+)
+
 _ANSWER: Final = Script.of(
     """
 -- answers; node, body, seconds
@@ -251,7 +259,7 @@ class RedisMembers(Members):
     async def holds(self, name: str, fence: int) -> bool:
         return await self._fence.run_anywhere(_HOLDS, (self._leases,), name, fence) == 1
 
-    async def ask(self, body: bytes) -> int:
+    async def ask(self, body: bytes, most: int = MAX_QUESTIONS) -> int:
         check_question(body)
         reply = await self._fence.run_anywhere(
             _ASK,
@@ -259,11 +267,14 @@ class RedisMembers(Members):
             body,
             round(SHARED * _SECOND),
             round(OPEN * _SECOND),
-            MAX_QUESTIONS,
+            most,
         )
         if not isinstance(reply, int):
             raise TooManyQuestions
         return reply
+
+    async def close(self, number: int) -> None:
+        await self._fence.run_anywhere(_CLOSE, (self._questions,), number)
 
     async def answer(self, number: int, node: str, body: bytes) -> None:
         check_answer(body)
