@@ -311,7 +311,10 @@ class NodeSequencer(Sequencer):
         return sent.offset
 
     async def reach(self, since: Since) -> None:
-        await self._follower.reach(since.after or 0)
+        after = since.after or 0
+        await self._follower.reach(after)
+        # Until it is delivered, what is in the mirror would be taken for ids of no message.
+        await self._delivered(min(after, self._node.mirror.newest))
 
     async def latest(self) -> int:
         try:
@@ -319,10 +322,14 @@ class NodeSequencer(Sequencer):
         except EngineUnavailable as error:
             raise HistoryUnavailable(REFUSED) from error
         await self._follower.reach(newest)
+        await self._delivered(newest)
+        return self.newest
+
+    async def _delivered(self, id_: int) -> None:
         with trio.move_on_after(_DELIVERED):
-            while self.newest < newest:
+            while self.newest < id_:
                 await self._settled.wait()
-            return self.newest
+            return
         raise HistoryUnavailable(REFUSED)
 
     # and back

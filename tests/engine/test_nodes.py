@@ -2,6 +2,7 @@
 
 import secrets
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import trio.testing
 
 from mist.auth.opening import open_registry
 from mist.bus.inside import Bus
+from mist.commands import Since
 from mist.engine.checkpointing import Checkpointer
 from mist.engine.contract import EngineUnavailable
 from mist.engine.entries import ForgottenKeys, StagedBatch, encode
@@ -140,6 +142,43 @@ async def test_messages_of_channels_have_the_same_numbers(start: Start) -> None:
         positions = await server.node.history.channels(["/c"])
         assert positions["/c"].last == 21
         assert not await server.node.history.verify()
+
+
+async def test_a_reader_goes_on_where_it_was_though_a_node_has_yet_to_deliver_what_it_has(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = await start(), await start()
+    await two.hub.store(A, b"1")
+    await same(one, two)
+    go_on, deliver = trio.Event(), two.sequencer.delivery.deliver_rows
+
+    async def deliver_late(rows: Sequence[Row]) -> None:
+        await go_on.wait()
+        await deliver(rows)
+
+    monkeypatch.setattr(two.sequencer.delivery, "deliver_rows", deliver_late)
+    for data in (b"2", b"3"):
+        await one.hub.store(A, data)
+    await until(lambda: two.node.mirror.newest >= 2)
+    assert two.sequencer.newest == 1
+    session, resumed = join(two.hub), trio.Event()
+
+    async def resume() -> None:
+        since = Since(after=2, epoch=two.sequencer.epoch)
+        await session.resume([A], since, lambda answer: found.append(answer.recovered))
+        resumed.set()
+
+    found: list[bool] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(resume)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        go_on.set()
+        await resumed.wait()
+    await same(one, two)
+    await one.hub.store(A, b"4")
+    await same(one, two)
+    assert found == [True]
+    assert take(session) == b"publish a 3\npublish a 4\n"
 
 
 async def test_a_reader_of_a_channel_goes_on_where_it_was_at_a_node_that_is_behind(
