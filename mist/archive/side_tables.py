@@ -62,6 +62,7 @@ _PAGE: Final = 500  # tokens read between two checkpoints
 _SWEEP: Final = 3600.0  # seconds
 _OTHERS: Final = 3.0  # seconds for which other nodes' accounts are waited for
 _LOOK: Final = 0.25  # seconds
+_APART: Final = 300.0  # seconds that the clocks of nodes may be, at which tokens are made
 _Batches = list[tuple[str, pa.RecordBatch]]
 
 
@@ -146,7 +147,7 @@ class SideTables:
         self._thread = trio.CapacityLimiter(1)
         self._tokens: dict[str, tuple[str, ...]] = {}  # that have changed
         self._listed: date | None = None  # the day for which all tokens were added
-        self._looked = 0.0  # when the registry was last read
+        self._looked = 0.0, 0.0  # when the registry was last read, by the clock and by trio's
         self._changes = -1  # of the registry, by then
         accounts.on_full = self._close_early
         registry.watch(self._token_changed)
@@ -315,8 +316,9 @@ class SideTables:
         today, changes = day_of(minute), self._registry.statistics().changes
         if today != self._listed or changes != self._changes:
             # A registration calls no watcher, but is a change.
-            since = -math.inf if today != self._listed else self._looked
-            self._listed, self._looked, self._changes = today, self._clock(), changes
+            since = -math.inf if today != self._listed else self._last_look()
+            self._listed, self._changes = today, changes
+            self._looked = self._clock(), trio.current_time()
             after = ""
             while page := self._registry.page(_PAGE, after):
                 after = page[-1].id
@@ -326,6 +328,12 @@ class SideTables:
                     tokens = {}
                 await trio.lowlevel.checkpoint()
         self._add("tokens", TOKENS, minute, list(tokens.items()))
+
+    def _last_look(self) -> float:
+        """When the registry was last read; by the clock as it was or is, whichever is earlier."""
+        looked, then = self._looked
+        looked = min(looked, self._clock() - (trio.current_time() - then))  # it may have been set
+        return looked if self._others is None else looked - _APART
 
     # in a thread
 

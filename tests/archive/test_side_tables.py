@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from mist.archive.manifest import ArchiveError
 from mist.archive.schema import DELIVERIES, SUBSCRIPTIONS, TABLES, TOKENS
 from mist.archive.segments import read_segment
-from mist.archive.side_tables import SideTables, SideTablesPolicy
+from mist.archive.side_tables import OtherNodes, SideTables, SideTablesPolicy
 from mist.archive.table import Archive, Table
 from mist.auth.local import LocalRegistry
 from mist.auth.memory import MemoryStore
@@ -184,6 +184,46 @@ async def test_tokens_are_listed_at_the_start_each_day_and_where_they_change(
         (720, "old", ["a", "b", "c"]),
         (720, "quiet", ["q"]),
     ]
+
+
+async def test_a_token_made_after_the_clock_was_set_back_is_listed(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    bench = Bench(tmp_path)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.side_tables.run)
+        await trio.sleep(1)
+        await bench.minute()
+        for back in (0, 3600, 20, -7200):
+            bench.offset -= back
+            await bench.registry.execute([Register(f"after{back}", frozenset([str(back)]))])
+            await bench.minute()
+        nursery.cancel_scope.cancel()
+    await bench.side_tables.aclose()
+    tags = [row[2] for row in bench.rows("tokens")]
+    assert {tag for (tag,) in tags} == {"0", "3600", "20", "-7200"}  # some of them again
+
+
+async def test_a_token_made_by_the_slow_clock_of_another_node_is_listed(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    bench = Bench(tmp_path)
+
+    async def nothing() -> None:
+        await trio.lowlevel.checkpoint()
+
+    bench.side_tables._others = OtherNodes(lambda: True, nothing, nothing)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.side_tables.run)
+        await trio.sleep(1)
+        await bench.minute()
+        bench.offset -= 90
+        await bench.registry.execute([Register("slow", frozenset("a"))])
+        bench.offset += 90
+        await bench.minute()
+        nursery.cancel_scope.cancel()
+    await bench.side_tables.aclose()
+    assert [row[2] for row in bench.rows("tokens")] == [["a"]]
 
 
 async def test_what_can_not_be_written_is_written_later_and_once(
