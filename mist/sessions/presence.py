@@ -340,7 +340,7 @@ class PresenceService:
                     self._tell(room, watcher, room.view.present)
                 yield
             if not room.behind:
-                del self._behind[room]
+                self._behind.pop(room, None)  # it may have had to make room for others meanwhile
 
 
 def _is_time(room: PresenceRoom, now: float) -> bool:

@@ -401,6 +401,36 @@ async def test_a_token_that_changes_while_it_asks_is_told_nothing_by_what_it_was
     assert (answer.status, answer.json()["code"]) == (403, "not_granted")
 
 
+async def test_what_had_to_make_room_while_others_catch_up_keeps_nobody_from_it(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mist.sessions.presence, "_MOST", 2)
+    hub = Hub(await open_registry("memory://"))
+    open_presence(hub, ["room:*"])
+    presence = hub.presence
+    assert presence is not None
+    watcher = Session(hub, PLAIN, lambda notice: b"", transport="tcp")
+    one, other, new = (frozenset({f"room:{number}"}) for number in range(3))
+    for tags in (one, other):
+        await presence.watch(watcher, tags)
+    monkeypatch.setattr(mist.sessions.presence, "_BEHIND", -1)  # as if much were queued
+    for room in presence._rooms:
+        presence._tell(room, watcher, room.view.present)
+    assert len(presence._behind) == 2
+    presence.unwatch(watcher, other)
+    monkeypatch.undo()
+    monkeypatch.setattr(mist.sessions.presence, "_MOST", 2)
+    told = presence.told
+    steps = presence._catch_up()
+    next(steps)
+    await presence.look(None, new)  # in the place of the other one
+    for _ in steps:
+        pass
+    assert presence.told == told + 1
+    assert not presence._behind
+    await watcher.aclose()
+
+
 async def test_what_had_to_make_room_while_it_was_looked_at_is_not_watched(
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
