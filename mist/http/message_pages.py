@@ -77,10 +77,12 @@ async def read_page(
 
     One that is larger is a page of its own.
 
+    Args:
+        since: which `sequencer` has reached.
+
     Raises:
         HistoryUnavailable, LatestOff: as `Cursor.begin`.
     """
-    await sequencer.reach(since)
     cursor, newest = Cursor(sequencer.history), sequencer.newest
     attributes = None if caller.record is None else caller.record.attributes
     recovered = await cursor.begin(since, selection, newest, lambda: attributes)

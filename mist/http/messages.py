@@ -24,6 +24,7 @@ from mist.http.paging import LIMIT, limit_of
 from mist.http.publications import BODY
 from mist.http.publishing import Published, Publishing, check_room
 from mist.http.queries import LATEST, SINCE, TAGS, Query, Wanted
+from mist.http.read_turns import ReadTurns
 from mist.http.reading import check_reading
 
 __all__ = ["OPERATIONS", "routes"]
@@ -33,6 +34,7 @@ _UNAVAILABLE: Final = "The history can't be read or written; nothing was stored.
 
 def routes(context: Context) -> Sequence[BaseRoute]:
     """`/v1/messages`."""
+    turns = ReadTurns()
 
     async def publish(request: Request) -> Response:
         # Who may not publish is told so before anything is read, let alone looked at; unless it
@@ -57,7 +59,9 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         selection = Selection.asked(wanted.tag_sets)
         while True:
             await check_reading(context.hub, request, caller, wanted.tag_sets)
-            page = await read_page(sequencer, selection, since, limit, caller)
+            await sequencer.reach(since)
+            async with turns.turn(caller.name or request.state.peer):
+                page = await read_page(sequencer, selection, since, limit, caller)
             before, caller = caller, context.access.again(caller, request)
             if caller.record == before.record:
                 return answer(page)

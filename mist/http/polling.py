@@ -33,6 +33,7 @@ from mist.http.openapi import (
 )
 from mist.http.problems import Problem
 from mist.http.queries import CLIENT_ID, LAST, LATEST, SINCE, TAGS, Query, Wanted
+from mist.http.read_turns import ReadTurns
 from mist.http.search import Search
 from mist.http.subscribers import (
     UNAVAILABLE,
@@ -75,7 +76,8 @@ class Polled(msgspec.Struct, frozen=True):
 class _Poll:
     """One request, and its answer: an ASGI application."""
 
-    def __init__(self, context: Context, request: Request) -> None:
+    def __init__(self, context: Context, request: Request, turns: ReadTurns) -> None:
+        self._turns = turns
         self._context = context
         self._request = request
         self._revoked: list[TagSet] = []
@@ -133,16 +135,20 @@ class _Poll:
                 nursery.start_soon(end_when_disconnected, session, receive)
                 try:
                     await search.begin(since)
-                    await self._wait_for_news(session, search, deadline)
+                    owner = session.outbox.owner or session.peer
+                    await self._wait_for_news(session, search, deadline, owner)
                 except HistoryUnavailable:
                     session.end(HISTORY_LOST)
                 nursery.cancel_scope.cancel()
 
-    async def _wait_for_news(self, session: PollSession, search: Search, deadline: float) -> None:
+    async def _wait_for_news(
+        self, session: PollSession, search: Search, deadline: float, owner: str
+    ) -> None:
         started = trio.current_time()
         while True:
             session.outbox.arm()
-            more = await search.read()
+            async with self._turns.turn(owner):
+                more = await search.read()
             if search.messages:
                 return
             if more:
@@ -196,7 +202,8 @@ def _timeout(query: Query) -> float:
 
 def routes(context: Context) -> Sequence[BaseRoute]:
     """`/v1/poll`."""
-    return [subscriber_route("/v1/poll", lambda request: _Poll(context, request))]
+    turns = ReadTurns()
+    return [subscriber_route("/v1/poll", lambda request: _Poll(context, request, turns))]
 
 
 OPERATIONS: Final[Operations] = {
