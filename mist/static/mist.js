@@ -974,6 +974,7 @@ class WebSocketTransport extends Transport {
   }
 
   start() {
+    if (this.hasEnded) return; // nobody would end the timer
     this.#timer = setInterval(() => this.#heartbeat(), HEARTBEAT * 1000);
     this.changed();
     for (const each of this.presence.tagSets) this.watchPresence(each);
@@ -1981,9 +1982,9 @@ class Client {
     // At once after a healthy connection, unless other clients lost theirs too.
     const delay = healthy && !failure.spread ? 0 : Math.max(failure.pause, Math.random() * span);
     if (!healthy || failure.spread) this.#failures += 1;
-    this.#setState("waiting", failure, delay);
     const waking = new AbortController();
-    this.#wake = () => waking.abort();
+    this.#wake = () => waking.abort(); // a handler of the state may call `close` or `refresh`
+    this.#setState("waiting", failure, delay);
     if (delay > 0) await sleep(delay, waking.signal);
     this.#wake = () => {};
   }

@@ -2,9 +2,10 @@
 
 import pytest
 
-from tests.node import run_script
+from tests.node import run_script, script_running
 from tests.static.pages import STATIC
 
+MODULE = (STATIC / "mist.js").as_uri()
 START = """
 const {connect} = await import(module);
 const sockets = [];
@@ -38,7 +39,7 @@ const outcome = (promise) => promise.then(() => "done", (error) => error.code ??
 
 
 def run(script: str) -> list[object]:
-    return run_script(START + script, module=(STATIC / "mist.js").as_uri())
+    return run_script(START + script, module=MODULE)
 
 
 @pytest.mark.parametrize("seconds", ["Infinity", "1e7"])
@@ -104,6 +105,40 @@ def test_no_handler_is_called_once_the_program_has_closed_the_client() -> None:
     say(calls);
     """
     assert run(script) == [["closed"]]
+
+
+@pytest.mark.parametrize("at", ["open", "waiting"])
+def test_a_client_that_is_closed_as_its_state_changes_leaves_no_timer(at: str) -> None:
+    script = f"""
+    answer = ({{command}}) => (command === "ping" ? undefined : null);
+    const client = open({{backoff: {{baseSeconds: 1e6, capSeconds: 1e6}}}});
+    const closed = new Promise((resolve) => client.on("state", ({{state}}) => {{
+      if (state === "open" && "{at}" === "waiting") sockets[0].onclose({{code: 1013, reason: ""}});
+      if (state !== "{at}") return;
+      client.close();
+      resolve();
+    }}));
+    await closed;
+    await turn();
+    say(process.getActiveResourcesInfo().filter((each) => each === "Timeout").length);
+    """
+    with script_running(START + script, module=MODULE) as told:
+        assert told.next() == 0
+
+
+def test_a_token_that_is_given_as_it_begins_to_wait_is_tried_at_once() -> None:
+    script = """
+    const client = open({backoff: {baseSeconds: 1e6, capSeconds: 1e6}});
+    await client.subscribe(["a"], () => {}).ready;
+    const refreshed = new Promise((resolve) => client.on("state", ({state}) => {
+      if (state === "waiting") resolve(outcome(client.refresh("U")));
+    }));
+    sockets[0].onclose({code: 1013, reason: ""});
+    say([await refreshed, client.state, sockets.length]);
+    client.close();
+    """
+    with script_running(START + script, module=MODULE) as told:
+        assert told.next() == ["done", "open", 2]
 
 
 def test_a_token_that_cannot_be_checked_now_is_told() -> None:
