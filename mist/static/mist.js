@@ -1802,6 +1802,9 @@ class Client {
 
   close() {
     this.#end(new MistError("closed", "closed by the program"));
+    // One that ended by itself still had what was queued handled.
+    this.#isOver = true;
+    for (const each of this.#subscriptions.keys()) each.unsubscribed = true;
   }
 
   // connecting and reconnecting
@@ -2003,16 +2006,11 @@ class Client {
     this.#transport = this.#name = null;
     globalThis.removeEventListener?.("online", this.#onHint);
     globalThis.document?.removeEventListener("visibilitychange", this.#onHint);
-    for (const listener of this.#subscriptions.keys()) {
-      // Queued messages are still handled, unless the program closed the client.
-      listener.unsubscribed = error.code === "closed";
-      listener.ready.reject(error);
-    }
+    for (const listener of this.#subscriptions.keys()) listener.ready.reject(error);
     this.#opened.reject(error);
     this.#publishes.end(error);
     this.#presence.end(error);
     this.#setState("closed", error);
-    this.#isOver = error.code === "closed";
     for (const each of [...this.#alive]) each.close();
     this.#wake();
   }

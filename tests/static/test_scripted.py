@@ -107,6 +107,30 @@ def test_no_handler_is_called_once_the_program_has_closed_the_client() -> None:
     assert run(script) == [["closed"]]
 
 
+def test_no_queued_message_is_handled_once_a_client_that_had_ended_is_closed() -> None:
+    script = """
+    const client = open();
+    const calls = [];
+    const slow = ({data}) => {
+      calls.push(data);
+      const begun = performance.now();
+      while (performance.now() - begun < 10);
+    };
+    await client.subscribe(["a"], slow).ready;
+    for (const data of ["1", "2", "3", "4", "5"]) {
+      sockets[0].onmessage({data: JSON.stringify({keys: ["a"], data})});
+    }
+    sockets[0].onclose({code: 4401, reason: "revoked"});
+    client.on("state", ({state, error}) => {
+      calls.push(`${state}: ${error.code}`);
+      client.close();
+    });
+    for (let turns = 0; turns < 20; turns += 1) await turn();
+    say(calls);
+    """
+    assert run(script) == [["1", "closed: unauthorized"]]
+
+
 @pytest.mark.parametrize("at", ["open", "waiting"])
 def test_a_client_that_is_closed_as_its_state_changes_leaves_no_timer(at: str) -> None:
     script = f"""
