@@ -9,6 +9,7 @@ const LIMITS = ["rate", "bytes", "connections"];
 export class CreateDialog {
   #dialog = byId("create");
   #text = byId("create-text");
+  #which = null; // as it was opened: `{isAsked}`, whether a token was asked for
 
   /**
    * @param api requests.
@@ -25,6 +26,7 @@ export class CreateDialog {
       this.#create();
     });
     onClosed(this.#dialog, () => {
+      this.#which = null;
       this.#text.value = "";
       byId("create-form").reset();
     });
@@ -35,6 +37,7 @@ export class CreateDialog {
   }
 
   #open() {
+    this.#which = {isAsked: false};
     this.#say("");
     this.#text.value = "";
     byId("create-form").reset();
@@ -61,18 +64,20 @@ export class CreateDialog {
   }
 
   async #create() {
+    const which = this.#which;
+    if (!which || which.isAsked) return; // a button that is pressed twice
+    which.isAsked = true;
     const body = this.#body();
     const certain = await this.confirm.ask({
       title: "Create a token?", text: `It grants ${body.tags.join(", ")}.`, act: "Create", harmless: true,
     });
-    if (!certain || !this.#dialog.open) return;
-    try {
-      const made = await this.api.send("PUT", "/v1/tokens", body);
-      this.#show(made);
-    } catch (problem) {
-      this.#say(sentenceOf(problem));
+    if (certain && which === this.#which) {
+      const sent = this.api.send("PUT", "/v1/tokens", body);
+      const act = await sent.then((made) => () => this.#show(made), (problem) => () => this.#say(sentenceOf(problem)));
+      if (which === this.#which) act(); // else it was closed, and may be open for another one
+      this.created();
     }
-    this.created();
+    which.isAsked = false;
   }
 
   #show({id, token, warning}) {

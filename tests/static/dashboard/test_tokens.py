@@ -152,6 +152,65 @@ async def test_a_token_is_created_and_shown_once(live: Page, server: Server) -> 
     assert await live.evaluate("document.getElementById('create-made').hidden")
 
 
+# Answers to `PUT` wait until `window.go()`.
+HELD_PUT = """
+const plain = window.fetch;
+const gone = new Promise((resolve) => (window.go = resolve));
+window.puts = 0;
+window.fetch = async (path, request) => {
+  if (request?.method !== "PUT") return plain(path, request);
+  window.puts += 1;
+  const answer = await plain(path, request);
+  await gone;
+  return answer;
+};
+"""
+
+
+async def test_a_token_is_created_once_where_the_button_is_pressed_twice(
+    opened: Open, server: Server
+) -> None:
+    async with opened(server, HELD_PUT) as page:
+        await page.until(LIVE)
+        await page.click("#tokens-create")
+        await page.type("a")
+        await page.press("Enter")
+        await page.press("Enter")
+        await page.evaluate("document.querySelector('#create-form button').click()")
+        await page.until("window.puts > 0")
+        await page.evaluate("window.go()")
+        await page.until("!document.getElementById('create-made').hidden")
+        await rows(page, 1)
+        assert await page.evaluate("window.puts") == 1
+        await page.click("#create-close")
+        await page.click("#tokens-create")
+        await page.type("b")
+        await page.press("Enter")
+        await rows(page, 2)
+
+
+async def test_a_token_that_is_created_as_its_dialog_closes_is_not_kept_in_the_page(
+    opened: Open, server: Server
+) -> None:
+    async with opened(server, HELD_PUT) as page:
+        await page.until(LIVE)
+        await page.click("#tokens-create")
+        await page.type("a")
+        await page.press("Enter")
+        await page.until("window.puts === 1")
+        await page.press("Escape")
+        await page.until("!document.getElementById('create').open")
+        await page.click("#tokens-create")
+        await page.type("b")
+        await page.evaluate("window.go()")
+        await rows(page, 1)
+        assert await page.evaluate("document.getElementById('create-text').value") == ""
+        assert await page.evaluate("document.getElementById('create-made').hidden")
+        await page.press("Enter")
+        await page.until("!document.getElementById('create-made').hidden")
+        await rows(page, 2)
+
+
 async def test_where_there_is_no_clipboard_it_is_copied_all_the_same(live: Page) -> None:
     await live.evaluate(
         "Object.defineProperty(navigator, 'clipboard', {value: undefined});"
