@@ -1,5 +1,6 @@
 /** All connections of all nodes: searched, sorted, and a page at a time. */
 
+import {serverTime} from "./clock.js";
 import {byId, element, Rows, setHidden, setText} from "./dom.js";
 import {brief, bytes, duration, several} from "./format.js";
 import {Paging} from "./paging.js";
@@ -15,7 +16,7 @@ export const TRANSPORTS = {
 export const holderOf = ({token, token_name: name}) => name || token || "service";
 
 /** Seconds since a time; how long that is, in words. */
-export const age = (since) => (since ? duration(Math.max(0, Date.now() / 1000 - since)) : "–");
+export const age = (since) => (since ? duration(Math.max(0, serverTime() - since)) : "–");
 
 function row(opened) {
   const name = element("button", "link mono");

@@ -1,6 +1,7 @@
 /** The dialog that creates a token. Its text is shown once, here, and forgotten when it closes. */
 
 import {sentenceOf} from "./api.js";
+import {serverTime} from "./clock.js";
 import {byId, onClosed, setHidden, setText} from "./dom.js";
 import {tagsOf} from "./token.js";
 
@@ -58,7 +59,7 @@ export class CreateDialog {
     return {
       tags: tagsOf(byId("create-tags").value),
       name: byId("create-name").value.trim(),
-      expires: days ? Math.round(Date.now() / 1000) + 86_400 * days : null,
+      expires: days ? Math.round(serverTime()) + 86_400 * days : null,
       attributes: Object.fromEntries([["user", user], ...limits].filter(([, value]) => value)),
     };
   }

@@ -13,10 +13,11 @@
  *     confirm    asks before anything is ended or changed; paging: lists by pages
  *     gate       the sign-in form
  *     publish, subscribe, events    the forms to try it
- *     dom, format    the document, and number formats
+ *     dom, format, clock    the document, number formats, and the server's time
  */
 
 import {Api} from "./api.js";
+import {setServerTime} from "./clock.js";
 import {Confirm} from "./confirm.js";
 import {ConnectionDialog} from "./connection.js";
 import {ConnectionList} from "./connections.js";
@@ -169,6 +170,7 @@ class Dashboard {
 
   #taken(stats, history) {
     this.#stats = stats;
+    setServerTime(stats.time);
     if (!byId("closed").hidden) {
       setHidden(byId("closed"), true);
       setHidden(byId("board"), false);

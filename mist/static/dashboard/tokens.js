@@ -1,5 +1,6 @@
 /** The tokens: searched, and a page at a time. */
 
+import {serverTime} from "./clock.js";
 import {byId, element, Rows, setHidden, setText} from "./dom.js";
 import {date} from "./format.js";
 import {Paging} from "./paging.js";
@@ -11,7 +12,7 @@ const TAGS = 6; // of a row
 /** `[state, text]` of when a token expires. */
 export function expiry(expires) {
   if (expires === null || expires === undefined) return ["", "never"];
-  const left = expires - Date.now() / 1000;
+  const left = expires - serverTime();
   if (left <= 0) return ["bad", "expired"];
   return [left < SOON ? "warn" : "", date(new Date(1000 * expires))];
 }

@@ -1,6 +1,7 @@
 """The dashboard's tokens: listed, searched, created, changed and revoked."""
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from mist.server import Server
 from mist.terms import Terms
 from tests.axe import violations
 from tests.chromium import Page
+from tests.http.test_stats import dial
 from tests.static.dashboard.looking import (
     FAINT,
     FAULTS,
@@ -209,6 +211,34 @@ async def test_a_token_that_is_created_as_its_dialog_closes_is_not_kept_in_the_p
         await page.press("Enter")
         await page.until("!document.getElementById('create-made').hidden")
         await rows(page, 2)
+
+
+@pytest.mark.parametrize("days", [-10, 10])
+async def test_times_are_those_of_the_server_though_the_clock_of_the_page_is_wrong(
+    opened: Open, server: Server, days: int
+) -> None:
+    wrong = f"const right = Date.now; Date.now = () => right() + {days} * 86_400_000;"
+    async with opened(server, wrong) as page:
+        await page.until(LIVE)
+        await page.click("#tokens-create")
+        await page.type("a")
+        await page.evaluate("document.getElementById('create-expires').value = '1'")
+        await page.press("Enter")
+        await page.until("!document.getElementById('create-made').hidden")
+        text = await page.evaluate("document.getElementById('create-text').value")
+        record = server.hub.registry.lookup(text)
+        assert record is not None
+        assert record.expires is not None
+        assert abs(record.expires - time.time() - 86_400) < 60
+        await rows(page, 1)
+        assert await page.text(f"{ROWS} .badge") != "expired"
+        await page.click("#create-close")
+        stream = await dial(server, b"subscribe a\n")
+        await page.until("document.querySelector('#sessions tbody tr:not([hidden])') !== null")
+        since = "#sessions tbody tr:not([hidden]) .number.spare"
+        age = await page.evaluate(f"document.querySelector('{since}').textContent")
+        assert re.fullmatch(r"\d+ s", age)
+        await stream.aclose()
 
 
 async def test_where_there_is_no_clipboard_it_is_copied_all_the_same(live: Page) -> None:
