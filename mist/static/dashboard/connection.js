@@ -2,7 +2,7 @@
 
 import {sentenceOf} from "./api.js";
 import {age, holderOf, TRANSPORTS} from "./connections.js";
-import {byId, element, onClosed, pair, Rows, setHidden, setText} from "./dom.js";
+import {byId, element, keepFocus, onClosed, pair, Rows, setHidden, setText} from "./dom.js";
 import {brief, bytes, count, date, several, textOf} from "./format.js";
 
 const PAGE = 50;
@@ -75,6 +75,7 @@ export class ConnectionDialog {
     });
     onClosed(this.#dialog, () => {
       this.#which = null;
+      keepFocus("sessions-list");
     });
   }
 
@@ -133,7 +134,9 @@ export class ConnectionDialog {
   }
 
   #gone(text) {
-    byId("connection-end").disabled = true;
+    const end = byId("connection-end");
+    if (document.activeElement === end) byId("connection-close").focus();
+    end.disabled = true;
     this.#say(text);
   }
 

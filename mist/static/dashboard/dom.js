@@ -58,6 +58,12 @@ export function onClosed(dialog, act) {
   dialog.addEventListener("close", () => dialog.open || act());
 }
 
+/** Give the focus to a list where nothing has it, such as where a dialog's row is gone as it closes. */
+export function keepFocus(id) {
+  const held = document.activeElement;
+  if (held === document.body || !held.checkVisibility()) byId(id).focus({preventScroll: true});
+}
+
 /**
  * A list of rows that are created once and reused, so that an update each second creates no
  * garbage and moves nothing that stays.

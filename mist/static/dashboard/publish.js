@@ -34,9 +34,10 @@ export class Publish {
   }
 
   async #publish() {
+    if (this.#isBusy) return;
     const message = {tags: tagsIn(byId("publish-tags").value), data: byId("publish-data").value};
     const times = Number(byId("publish-times").value);
-    this.#button.disabled = true;
+    this.#busy(true);
     try {
       const sent = times === 1 ? message : Array.from({length: times}, () => message);
       this.#say(this.#done(await this.api.post("/v1/messages", sent), times));
@@ -44,7 +45,16 @@ export class Publish {
       this.#say(wordsFor(problem), true);
       if (problem.status === 401) this.refused();
     }
-    this.#button.disabled = false;
+    this.#busy(false);
+  }
+
+  get #isBusy() {
+    return this.#button.ariaDisabled === "true";
+  }
+
+  // Not `disabled`: a button that is would lose the focus of who just pressed it.
+  #busy(isBusy) {
+    this.#button.ariaDisabled = String(isBusy);
   }
 
   #done({id, ids}, times) {

@@ -120,7 +120,10 @@ export class Subscribe {
       if (this.#listening) this.stop();
       else this.#start();
     });
-    byId("subscribe-clear").addEventListener("click", () => this.#clear());
+    byId("subscribe-clear").addEventListener("click", () => {
+      byId("subscribe-button").focus(); // it hides, and would lose the focus
+      this.#clear();
+    });
   }
 
   /** Whether the server keeps a history; without one, there is nothing to begin from. */

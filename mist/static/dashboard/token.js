@@ -1,7 +1,7 @@
 /** One token in a dialog: what is known of it, what it grants, and its end. */
 
 import {sentenceOf} from "./api.js";
-import {byId, element, onClosed, pair, Rows, setText} from "./dom.js";
+import {byId, element, keepFocus, onClosed, pair, Rows, setText} from "./dom.js";
 import {date, textOf} from "./format.js";
 import {expiry} from "./tokens.js";
 
@@ -33,6 +33,7 @@ export class TokenDialog {
     });
     onClosed(this.#dialog, () => {
       this.#which = null;
+      keepFocus("tokens-list");
     });
   }
 
@@ -85,8 +86,9 @@ export class TokenDialog {
   }
 
   #enable(enabled) {
-    for (const id of ["token-revoke", "token-grant", "token-ungrant"]) byId(id).disabled = !enabled;
-    this.#field.disabled = !enabled;
+    const parts = ["token-tags", "token-revoke", "token-grant", "token-ungrant"].map(byId);
+    if (!enabled && parts.includes(document.activeElement)) byId("token-close").focus();
+    for (const each of parts) each.disabled = !enabled;
   }
 
   #say(text, wrong = false) {
