@@ -224,8 +224,9 @@ export interface Client {
    * Resolves once it is stored, where the server has a history, and on its way to all subscribers.
    *
    * While there is no connection it waits. Where an answer is lost, the message is sent again with
-   * the same key and so published once. Rejects with `timed_out` where no answer came in time:
-   * then it may have been published. Messages are published in the order of the calls, but for
+   * the same key and so published once, unless another credential has taken the token's place: another
+   * registered token, or a JWT with another `sub`. Rejects with `timed_out` where no answer came in
+   * time: then it may have been published. Messages are published in the order of the calls, but for
    * what had to be sent again, and what is too long for a WebSocket (120 KB) and goes over HTTP.
    *
    * @throws TypeError (rejects) tags, data, or key are invalid.
