@@ -33,6 +33,7 @@ from mist.http.exchange import HandedOver, HandsOver
 from mist.http.openapi import EITHER, Answer, Body, Operation, Operations, parameter
 from mist.http.problems import Problem
 from mist.http.rates import MAX_POLL_DELAY
+from mist.http.read_turns import ReadTurns
 from mist.http.subscribers import PollSession, end_when_disconnected, open_poll, refusal_of
 from mist.sessions.close_reason import DISCONNECTED, HISTORY_LOST, CloseReason
 from mist.sessions.sequencer import Sequencer
@@ -197,7 +198,8 @@ class _Poll:
         feed, outbox = poll.feed, poll.session.outbox
         while True:
             outbox.arm()
-            more = await feed.read()
+            async with self._endpoint.turns.turn(outbox.owner or poll.session.peer):
+                more = await feed.read()
             if feed.full or (feed.has_news and not more):
                 if chunks is None:
                     return
@@ -242,6 +244,7 @@ class _Endpoint:
         config = context.config
         self.context = context
         self.polls = Polls()
+        self.turns = ReadTurns()
         self.form = ChunkForm()
         self._limits = BacklogLimits(
             config.bus_backlog_size, config.bus_backlog_total, config.bus_backlog_age
