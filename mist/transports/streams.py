@@ -164,7 +164,11 @@ class ByteStream:
         """
         with trio.move_on_after(_LINGER):
             with suppress(OSError, trio.BrokenResourceError, trio.ClosedResourceError):
-                if isinstance(self.stream, trio.abc.HalfCloseableStream):
+                if self._socket is not None:
+                    # Not trio's `send_eof`: where it fails, from Python 3.13 on, its error and the
+                    # frames that it came through are a cycle, with all that is in them.
+                    self._socket.shutdown(trio.socket.SHUT_WR)
+                elif isinstance(self.stream, trio.abc.HalfCloseableStream):
                     await self.stream.send_eof()
                 while await self.receive(_PIECE):
                     pass
