@@ -22,8 +22,8 @@ from rich.cells import cell_len
 
 from mist.cli.top.figures import Sample, Series, compare, quantile
 from mist.cli.top.screen import View, render
+from tests.ports import free_port
 from tests.processes import Process, dial, environment, mist, serving
-from tests.servers import port_of
 
 pyte = pytest.importorskip("pyte")
 
@@ -309,19 +309,13 @@ def test_another_size_is_taken(process: Process) -> None:
 
 
 def test_a_server_that_comes_back_is_shown_again(tmp_path: Path) -> None:
-    with serving(tmp_path / "d", listen=LISTEN) as server:
-        url = server.urls[1]
-        with watching(url) as watched:
+    listen = ("--listen", f"http://127.0.0.1:{free_port()}")
+    with serving(tmp_path / "d", listen=listen) as server:
+        with watching(server.urls[0]) as watched:
             watched.until(lambda shown: "connected 0 (none)" in shown)
             assert server.stop() == 0
             watched.until(lambda shown: "can't reach" in shown and "trying again" in shown)
-            again = (
-                "--listen",
-                "tcp://127.0.0.1:0",
-                "--listen",
-                f"http://127.0.0.1:{port_of(url)}",
-            )
-            with serving(tmp_path / "d", listen=again):
+            with serving(tmp_path / "d", listen=listen):
                 watched.until(lambda shown: "can't reach" not in shown and "mist " in shown)
                 watched.press(b"q")
                 assert watched.ended() == 0
