@@ -7,13 +7,13 @@ request waits for one of them: behind requests with the same token, and nobody e
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from functools import partial
 from typing import Final
 
 import trio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from mist.http.keyed_limiter import KeyedLimiter
 from mist.http.problems import Problem
 
 __all__ = ["HeldPage", "HeldPages"]
@@ -51,7 +51,7 @@ class HeldPages:
     """See the module."""
 
     def __init__(self) -> None:
-        self._places: dict[str, trio.CapacityLimiter] = {}
+        self._places = KeyedLimiter()
 
     async def take(self, token: str) -> Callable[[], None]:
         """Wait for a place; what is returned gives it back.
@@ -62,21 +62,7 @@ class HeldPages:
         Raises:
             Problem: none is given back in time (429).
         """
-        places, holder = self._places.setdefault(token, trio.CapacityLimiter(_OF_TOKEN)), object()
-        try:
-            with trio.move_on_after(_WAIT):
-                await places.acquire_on_behalf_of(holder)
-                return partial(self._give_back, token, places, holder)
-        finally:
-            self._forget(token, places)
+        with trio.move_on_after(_WAIT):
+            return await self._places.acquire(token, _OF_TOKEN)
         detail = "pages with this token wait until they are read"
         raise Problem(429, "too_many_pages", detail, {"Retry-After": "5"})
-
-    def _give_back(self, token: str, places: trio.CapacityLimiter, holder: object) -> None:
-        places.release_on_behalf_of(holder)
-        self._forget(token, places)
-
-    def _forget(self, token: str, places: trio.CapacityLimiter) -> None:
-        """Keep nothing of a token that holds no page, and waits for none."""
-        if not places.borrowed_tokens and not places.statistics().tasks_waiting:
-            self._places.pop(token, None)

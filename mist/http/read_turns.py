@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-import trio
+from mist.http.keyed_limiter import KeyedLimiter
 
 __all__ = ["ReadTurns"]
 
@@ -20,7 +20,7 @@ class ReadTurns:
     """See the module."""
 
     def __init__(self) -> None:
-        self._turns: dict[str, trio.CapacityLimiter] = {}
+        self._turns = KeyedLimiter()
 
     @asynccontextmanager
     async def turn(self, owner: str) -> AsyncIterator[None]:
@@ -29,14 +29,8 @@ class ReadTurns:
         Args:
             owner: the token's registry id, or the address of a service.
         """
-        turns, holder = self._turns.setdefault(owner, trio.CapacityLimiter(_AT_ONCE)), object()
+        give_back = await self._turns.acquire(owner, _AT_ONCE)
         try:
-            await turns.acquire_on_behalf_of(holder)
-            try:
-                yield
-            finally:
-                turns.release_on_behalf_of(holder)
+            yield
         finally:
-            # Nothing is kept of one who reads nothing.
-            if not turns.borrowed_tokens and not turns.statistics().tasks_waiting:
-                self._turns.pop(owner, None)
+            give_back()
