@@ -6,6 +6,7 @@ that are there go on with what they have agreed.
 """
 
 import hashlib
+import math
 import os
 import ssl
 from datetime import UTC, datetime
@@ -30,14 +31,14 @@ class Certificate:
         context: for connections that begin now.
         digest: of the files it came from; see `digest_of`.
         chain: the file it came from.
-        begins, ends: Unix seconds between which it is valid; None where that can't be read.
+        begins, ends: Unix seconds between which it is valid; infinite where that can't be read.
     """
 
     context: ssl.SSLContext
     digest: bytes
     chain: Path
-    begins: float | None = None
-    ends: float | None = None
+    begins: float = -math.inf
+    ends: float = math.inf
 
     @classmethod
     def load(cls, chain: Path, key: Path) -> "Certificate":
@@ -62,12 +63,10 @@ class Certificate:
 
     def is_valid(self, now: float) -> bool:
         """Whether it is valid at a time (Unix seconds), as far as that is known."""
-        return self.begins is None or self.ends is None or self.begins <= now < self.ends
+        return self.begins <= now < self.ends
 
     def trouble(self, now: float) -> str | None:
         """What an operator has to know of its validity: that it ends soon, or isn't valid."""
-        if self.begins is None or self.ends is None:
-            return None
         if now < self.begins:
             return f"{self.chain} is not valid before {_date(self.begins)}"
         if now >= self.ends:

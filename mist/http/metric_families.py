@@ -10,6 +10,7 @@ mail, 2 MiB in an empty server.
 """
 
 import itertools
+import math
 import platform
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
@@ -91,11 +92,12 @@ class MetricFamilies(Collector):
         yield GaugeMetricFamily(
             "mist_ready", "1 where /readyz says 200, else 0.", int(not_ready(self._hub) is None)
         )
-        if self._hub.certificate is not None and self._hub.certificate.ends is not None:
+        certificate = self._hub.certificate
+        if certificate is not None and math.isfinite(certificate.ends):
             yield GaugeMetricFamily(
                 "mist_certificate_expiry_timestamp_seconds",
                 "When the certificate of TLS listeners ends, Unix time.",
-                self._hub.certificate.ends,
+                certificate.ends,
             )
         about = {
             "version": __version__,

@@ -93,7 +93,7 @@ async def open_server(
 
             open_presence(hub, config.presence)
         node = None if log is None else log.node
-        server = Server(config, hub, listening, node, certificate)
+        server = Server(config, hub, listening, node)
         if log is not None:
             try:
                 await _keep(config, hub, log, server, opened)

@@ -39,7 +39,6 @@ class Server:
     Attributes:
         hub: to publish and to look at, from inside the process.
         config: as it was set up, or as `configure` last changed it.
-        certificate: of its TLS listeners; None where there is none.
         events: tells what happens; None where nobody asks. Set before `run`.
         urls: where it listens, ports made out.
     """
@@ -50,11 +49,9 @@ class Server:
         hub: Hub,
         listening: Sequence[Listening],
         node: "Node | None" = None,
-        certificate: Certificate | None = None,
     ) -> None:
         self.hub = hub
         self.config = config
-        self.certificate = certificate
         self.events: ServerEvents | None = None
         self._listening = listening
         self._accepting = trio.CancelScope()
@@ -64,6 +61,11 @@ class Server:
         self._endpoints = Endpoints(
             config, hub, listening, self.describe, None if node is None else node.engine
         )
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """Of its TLS listeners; None where there is none."""
+        return self.hub.certificate
 
     def describe(self) -> NodeState:
         """What it says of itself, to operators and to other nodes."""

@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import math
 import os
 import resource
 import shutil
@@ -157,7 +158,7 @@ def _certificate(config: Config, now: float) -> Iterator[Finding]:
         yield bad(check, str(error))
         return
     trouble = certificate.trouble(now)
-    if certificate.ends is None:
+    if math.isinf(certificate.ends):
         yield warn(check, f"{config.tls_cert}: when it ends can't be read")
     elif trouble is None:
         until = datetime.fromtimestamp(certificate.ends, UTC)
