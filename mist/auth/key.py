@@ -4,20 +4,18 @@ A file of its own, so that a copy of the database alone, in a backup or a bug re
 let anyone test guesses at tokens.
 """
 
-import logging
 import os
 import secrets
 from pathlib import Path
 from typing import Final
 
+from mist.auth.secret_file import warn_if_exposed
 from mist.errors import StartupError
 from mist.sqlite import sync_directory
 
-__all__ = ["KEY_LENGTH", "create_key", "make_key_file", "read_key", "read_key_file", "warn_if_open"]
+__all__ = ["KEY_LENGTH", "create_key", "make_key_file", "read_key", "read_key_file"]
 
 KEY_LENGTH: Final = 32  # bytes, as many as SHA-256 gives
-
-log = logging.getLogger("mist.auth")
 
 
 def read_key(path: Path) -> bytes:
@@ -30,7 +28,7 @@ def read_key(path: Path) -> bytes:
     """
     with path.open("rb") as file:
         key = file.read(KEY_LENGTH + 1)
-        warn_if_open(path, os.fstat(file.fileno()).st_mode)
+        warn_if_exposed(path, os.fstat(file.fileno()))
     if len(key) != KEY_LENGTH:
         raise StartupError(f"token registry: {path} is not a key file of {KEY_LENGTH} bytes")
     return key
@@ -92,12 +90,3 @@ def create_key(path: Path) -> bytes:
     fresh.rename(path)
     sync_directory(path.parent)
     return key
-
-
-def warn_if_open(path: Path, mode: int) -> None:
-    """Log a warning where `mode` (`st_mode`) lets anyone but the owner read or write the file.
-
-    Not refused: container secrets and some network mounts can't have a stricter mode.
-    """
-    if mode & 0o077:
-        log.warning("%s can be read or written by others: chmod 600 it", path)

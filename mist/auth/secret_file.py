@@ -1,14 +1,19 @@
-"""Files with a secret that this server shares with another one."""
+"""Files with a secret: who else can read one, and those that hold one of another server."""
 
+import logging
+import os
 from pathlib import Path
 from typing import Final
 
-from mist.auth.key import warn_if_open
 from mist.errors import StartupError
 
-__all__ = ["read_secret_file"]
+__all__ = ["is_exposed", "read_secret_file", "warn_if_exposed"]
 
 _BYTES: Final = range(32, 4_097)  # RFC 7518, 3.2: as many as the hash has at least
+_OTHERS: Final = 0o077  # of a mode: what the group and all others may do
+_GROUP_READS: Final = 0o040
+
+log = logging.getLogger("mist.auth")
 
 
 def read_secret_file(path: Path, what: str) -> bytes:
@@ -23,7 +28,7 @@ def read_secret_file(path: Path, what: str) -> bytes:
     try:
         with path.open("rb") as file:
             secret = file.read(_BYTES[-1] + 3)
-        warn_if_open(path, path.stat().st_mode)
+            warn_if_exposed(path, os.fstat(file.fileno()))
     except OSError as error:
         raise StartupError(f"secret file of {what} {path}: {error.strerror}") from error
     secret = secret.removesuffix(b"\n").removesuffix(b"\r")
@@ -33,3 +38,24 @@ def read_secret_file(path: Path, what: str) -> bytes:
             f"{_BYTES[-1]:,} that nobody can guess"
         )
     return secret
+
+
+def is_exposed(found: os.stat_result) -> bool:
+    """Whether others than those whom a file is for can read or write it.
+
+    It is for its owner. Where somebody else gave it to this process's group, as container and
+    systemd secrets and root's files for a service are, that group may read it, too: with a
+    stricter mode this process could not.
+    """
+    others = found.st_mode & _OTHERS
+    is_given = found.st_uid != os.geteuid() or found.st_gid != os.getegid()
+    return others != 0 and not (is_given and others == _GROUP_READS)
+
+
+def warn_if_exposed(path: Path, found: os.stat_result) -> None:
+    """Log a warning where others could read or write a file; see `is_exposed`.
+
+    Not refused: some secrets of containers and network mounts can't have a stricter mode.
+    """
+    if is_exposed(found):
+        log.warning("%s can be read or written by others: chmod 600 it", path)

@@ -18,7 +18,8 @@ from typing import Final, Self
 from mist.attributes import NO_ATTRIBUTES, Attributes
 from mist.auth import Record, TokenStore
 from mist.auth.digests import Digests
-from mist.auth.key import create_key, read_key, warn_if_open
+from mist.auth.key import create_key, read_key
+from mist.auth.secret_file import warn_if_exposed
 from mist.errors import InvalidAudience, RegistryUnavailable, StartupError
 from mist.message import format_tags
 from mist.sqlite import DAMAGED, DatabaseKind, FileIdentity, connect, create, transaction
@@ -115,7 +116,7 @@ class SqliteStore(TokenStore):
             connection = connect(path, _LOCK_TIMEOUT)
             try:
                 _prepare(connection, path)
-                warn_if_open(path, path.stat().st_mode)
+                warn_if_exposed(path, path.stat())
                 return cls(connection, path, _key(connection, path))
             except BaseException:
                 connection.close()

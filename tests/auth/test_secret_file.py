@@ -1,9 +1,11 @@
-"""Secrets that are shared with another server."""
+"""Files with a secret, and those that are shared with another server."""
 
+import os
 from pathlib import Path
 
 import pytest
 
+from mist.auth.key import make_key_file, read_key_file
 from mist.auth.secret_file import read_secret_file
 from mist.errors import StartupError
 
@@ -39,3 +41,17 @@ def test_a_file_that_others_can_read_is_warned_of(
     path.chmod(0o644)
     read_secret_file(path, "JWTs")
     assert "chmod 600" in caplog.text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a file to another group")
+@pytest.mark.parametrize(("mode", "warned"), [(0o440, False), (0o460, True), (0o444, True)])
+def test_a_key_that_was_given_to_a_group_is_not_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, warned: bool
+) -> None:
+    """As a secret of Kubernetes is: with `chmod 600` the server could not read it."""
+    path = tmp_path / "key"
+    make_key_file(path)
+    os.chown(path, -1, 12345)
+    path.chmod(mode)
+    read_key_file(path)
+    assert ("chmod 600" in caplog.text) == warned

@@ -292,6 +292,16 @@ def test_a_secret_that_only_a_group_may_read_stays_as_it_is(tmp_path: Path) -> N
     assert told()[0] == "warning"
 
 
+def test_a_secret_of_callouts_that_others_can_read_is_a_warning(tmp_path: Path) -> None:
+    secret = tmp_path / "callouts"
+    secret.write_text("0123456789abcdef0123456789abcdef")
+    options = ("--auth-url", "http://127.0.0.1:1/", "--auth-url-secret-file", str(secret))
+    secret.chmod(0o644)
+    _, found = checked(*options, "--data", str(tmp_path / "d"), cwd=tmp_path)
+    text = f"{secret} can be read or written by others: chmod 600 it"
+    assert ("auth url secret file", "warning", text) in found
+
+
 def test_validity_is_that_of_the_first_certificate(authority: trustme.CA) -> None:
     pem = authority.cert_pem.bytes().decode()
     begin, end = validity("some text\n" + pem)

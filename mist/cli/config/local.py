@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from mist.auth.secret_file import is_exposed
 from mist.certificate import Certificate
 from mist.cli.config.findings import Finding, bad, good, warn
 from mist.config import Config, Listen
@@ -26,6 +27,10 @@ __all__ = ["is_running", "local_findings"]
 
 _MIB: Final = 1 << 20
 _LEAST_FREE: Final = 64 * _MIB  # bytes; with less, a server soon can't store
+_SECRET_FILES: Final = (
+    *("secret_file", "token_key_file", "tls_key"),
+    *("jwt_secret_file", "auth_url_secret_file"),
+)
 _BUILT: Final = 1_735_689_600  # 2025-01-01: a clock that shows less was never set
 
 
@@ -127,23 +132,21 @@ def _open_files(config: Config) -> Finding:
 
 
 def _secret_files(config: Config) -> Iterator[Finding]:
-    for name in ("secret_file", "token_key_file", "tls_key", "jwt_secret_file"):
+    for name in _SECRET_FILES:
         path: Path | None = getattr(config, name)
         if path is None:
             continue
         check = name.replace("_", " ")
         try:
-            with path.open("rb"):
-                found = path.stat()
+            with path.open("rb") as file:
+                found = os.fstat(file.fileno())
         except OSError as error:
             yield bad(check, f"{path}: {reason(error)}")
             continue
-        is_anothers = found.st_uid != os.geteuid() or found.st_gid != os.getegid()
-        if is_anothers and found.st_mode & 0o077 == 0o040:
-            # As it was given to the server's group: with 0600 the server could not read it.
-            yield good(check, f"{path} can be read by its owner and group alone")
-        elif found.st_mode & 0o077:
+        if is_exposed(found):
             yield warn(check, f"{path} can be read or written by others: chmod 600 it")
+        elif found.st_mode & 0o077:
+            yield good(check, f"{path} can be read by its owner and group alone")
         else:
             yield good(check, f"{path} can be read by its owner alone")
 
