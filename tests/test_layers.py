@@ -43,6 +43,7 @@ LAYERS = [
     "schedule",
     "token_bucket",
     "turn_queue",
+    "fair_limiter",
     "turns",
     "newcomers",
     "telemetry",

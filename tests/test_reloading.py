@@ -208,7 +208,6 @@ async def test_tokens_of_other_issuers_may_grant_as_many_tags_then(tmp_path: Pat
     async with running(tmp_path, failed_auth_delay=0.0, **settings) as server:
         callout = LoginCallout(
             Questions(
-                "https://app.example/auth",
                 Backend(lambda question: {"tags": question["credential"].split(",")}),
                 None,
                 server.hub.now,

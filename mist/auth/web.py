@@ -1,17 +1,14 @@
-"""Requests to other servers, bounded in time and size: for keys, and about credentials.
+"""Requests for keys to other servers, bounded in time and size.
 
 Needs httpx, which is in the extra `jwt`.
 """
 
 import ssl
-from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Self
 
 import httpx
 import trio
-
-from mist.telemetry import Tracing
 
 __all__ = ["Web", "WebError"]
 
@@ -34,18 +31,14 @@ class WebError(Exception):
 class Web:
     """A client. An async context manager that closes it.
 
-    Redirects are not followed: the address is what the operator has written, and it may be given
-    credentials.
+    Redirects are not followed: the address is what the operator has written.
 
     Args:
         most: connections at a time.
         proxies: whether the proxies that the environment names (`HTTPS_PROXY`) are used.
-        tracing: begins a span for each request, which tells the other server its trace; None where
-            it is no business of that one.
     """
 
-    def __init__(self, most: int, *, proxies: bool, tracing: Tracing | None = None) -> None:
-        self._tracing = tracing
+    def __init__(self, most: int, *, proxies: bool = True) -> None:
         limits = httpx.Limits(
             max_connections=most,
             max_keepalive_connections=min(most, _KEPT),
@@ -53,7 +46,7 @@ class Web:
         )
         self._client = httpx.AsyncClient(
             limits=limits,
-            timeout=None,  # noqa: S113  # `ask` has one for all of it
+            timeout=None,  # noqa: S113  # `get` has one for all of it
             follow_redirects=False,
             trust_env=proxies,
             verify=ssl.create_default_context(),
@@ -75,16 +68,7 @@ class Web:
         with trio.CancelScope(shield=True):
             await self._client.aclose()
 
-    async def ask(
-        self,
-        method: str,
-        url: str,
-        *,
-        seconds: float,
-        most: int,
-        content: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> tuple[int, bytes]:
+    async def get(self, url: str, *, seconds: float, most: int) -> tuple[int, bytes]:
         """Make a request.
 
         Args:
@@ -95,37 +79,13 @@ class Web:
             The status and the body.
 
         Raises:
-            WebError: there is no answer in time, or one that is too long. Its text has neither the
-                content nor the headers.
+            WebError: there is no answer in time, or one that is too long.
         """
-        if self._tracing is None:
-            return await self._ask(method, url, seconds, most, content, headers or {})
-        with self._tracing.question(method, url) as span:
-            told = {**(headers or {}), **span.headers}
-            try:
-                status, body = await self._ask(method, url, seconds, most, content, told)
-            except WebError as error:
-                span.failed(error.reason)
-                raise
-            span.answered(status)
-            return status, body
-
-    async def _ask(
-        self,
-        method: str,
-        url: str,
-        seconds: float,
-        most: int,
-        content: bytes | None,
-        headers: Mapping[str, str],
-    ) -> tuple[int, bytes]:
         # Compressed, a short answer might be a long one.
-        sent = {"accept": "application/json", "accept-encoding": "identity", **headers}
+        sent = {"accept": "application/json", "accept-encoding": "identity"}
         with trio.move_on_after(seconds):
             try:
-                async with self._client.stream(
-                    method, url, content=content, headers=sent
-                ) as response:
+                async with self._client.stream("GET", url, headers=sent) as response:
                     return response.status_code, await _read(response, most)
             except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
                 raise WebError("connection", f"{type(error).__name__}: {error}"[:200]) from None

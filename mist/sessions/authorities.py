@@ -41,7 +41,7 @@ async def open_credentials(config: Config, hub: Hub) -> Credentials:
 def _extra(what: str) -> Iterator[None]:
     try:
         yield
-    except ImportError as error:  # joserfc, httpx
+    except ImportError as error:  # joserfc, httpx, httpcore
         raise StartupError(
             f"{what}: {error.name} is missing; pip install 'mist-pubsub[jwt]'"
         ) from error
@@ -55,7 +55,7 @@ async def _open_jwt(config: Config, hub: Hub) -> Authority:
         from mist.auth.jwt.verifier import Verifier
         from mist.auth.web import Web
     secret = await _secret(config.jwt_secret_file, "JWTs")
-    web = Web(max(4, len(config.jwt_jwks)), proxies=True)  # none waits for another that hangs
+    web = Web(max(4, len(config.jwt_jwks)))  # none waits for another that hangs
     sources = [Source(place if "://" in place else Path(place), web) for place in config.jwt_jwks]
     for source in sources:
         await source.open()
@@ -72,11 +72,11 @@ async def _open_jwt(config: Config, hub: Hub) -> Authority:
 
 async def _open_callout(url: str, config: Config, hub: Hub) -> Authority:
     with _extra("--auth-url"):
+        from mist.auth.callout.backend import Backend
         from mist.auth.callout.logins import LoginCallout
         from mist.auth.callout.questions import Questions
-        from mist.auth.web import Web
     secret = await _secret(config.auth_url_secret_file, "--auth-url")
-    questions = Questions(url, Web(64, proxies=False, tracing=hub.tracing), secret, hub.now)
+    questions = Questions(Backend(url, hub.turns, hub.tracing), secret, hub.now)
     return LoginCallout(
         questions,
         hub.registry,
@@ -97,12 +97,12 @@ async def open_subscription_callout(config: Config, hub: Hub) -> "SubscriptionCa
     if config.auth_url_subscribe is None:
         return None
     with _extra("--auth-url-subscribe"):
+        from mist.auth.callout.backend import Backend
         from mist.auth.callout.questions import Questions
-        from mist.auth.web import Web
         from mist.sessions.subscription_callout import SubscriptionCallout
     secret = await _secret(config.auth_url_secret_file, "--auth-url")
-    web = Web(64, proxies=False, tracing=hub.tracing)
-    questions = Questions(config.auth_url_subscribe, web, secret, hub.now)
+    backend = Backend(config.auth_url_subscribe, hub.turns, hub.tracing)
+    questions = Questions(backend, secret, hub.now)
     flush = hub.flush_scheduler.flush
     return SubscriptionCallout(questions, hub.registry.derive, flush, steady_seconds)
 

@@ -170,7 +170,7 @@ class SubscriptionCallout:
         if known is not None and self._clock() < (known[1] if anew else known[2]):
             return known
         try:
-            answer = await self._questions.ask(key, said)
+            answer = await self._questions.ask(key, said, asker=asker.token)
         except Unanswered:
             raise RegistryUnavailable from None
         is_yes = answer.says is not None and answer.says.get("allow") is True

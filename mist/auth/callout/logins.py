@@ -204,7 +204,7 @@ class LoginCallout:
         tags = login.tags.split(",") if login.tags else []
         said = {"credential": text, **login._asdict(), "tags": tags}
         try:
-            answer = await self._questions.ask(key, said)
+            answer = await self._questions.ask(key, said, asker=login.address)
         except Unanswered:
             raise RegistryUnavailable from None
         now = self._clock()

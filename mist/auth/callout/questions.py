@@ -3,7 +3,9 @@
 A question is asked once for all tasks that wait for its answer, in a task of its own: a peer that
 comes and goes has no more of them asked than one that stays. At most so many are asked at a
 time, and others wait for their turn; waiting counts as part of the second that each has. Beyond
-that, nobody waits: the answer is that it can't be told now.
+that, nobody waits: the answer is that it can't be told now. Turns are fair to askers, such as
+addresses, and none has more than half of the room: who makes up credentials, a thousand at a time,
+keeps no one waiting whose address is another one.
 
 The other server can tell that a question is from here by its signature, where both have a secret:
 
@@ -20,7 +22,9 @@ import attrs
 import msgspec
 import trio
 
-from mist.auth.web import Web, WebError
+from mist.auth.callout.backend import Backend
+from mist.auth.web import WebError
+from mist.fair_limiter import FairLimiter
 
 __all__ = ["MAX_TTL", "Answer", "Questions", "Unanswered"]
 
@@ -31,9 +35,9 @@ MAX_TTL: Final = 86_400.0  # seconds that an answer may hold
 _LEAST_TTL: Final = 1.0
 _TTL: Final = 60.0  # where the answer doesn't say
 _TTL_OF_NO: Final = 5.0  # likewise
-_MOST_BYTES: Final = 65_536  # of an answer
 _AT_ONCE: Final = 64  # questions
 _WAITING: Final = 1_024  # those that are asked, and those that wait for their turn
+_OF_ONE: Final = _WAITING // 2  # likewise, of one asker
 _REFUSED: Final = (401, 403)
 
 
@@ -75,8 +79,7 @@ class Questions:
     """See the module. `run` has to be running.
 
     Args:
-        url: where they are asked.
-        web: with which; closed by `run`.
+        backend: which they are posted to; closed by `run`.
         secret: for signatures; None for none.
         clock: Unix seconds.
 
@@ -84,53 +87,54 @@ class Questions:
         failures: by reason, since the start.
     """
 
-    def __init__(
-        self, url: str, web: Web, secret: bytes | None, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, backend: Backend, secret: bytes | None, clock: Callable[[], float]) -> None:
         self.failures: Counter[str] = Counter()
-        self._url = url
-        self._web = web
+        self._backend = backend
         self._secret = secret
         self._clock = clock
-        self._limiter = trio.CapacityLimiter(_AT_ONCE)
+        self._limiter = FairLimiter(_AT_ONCE)
         self._asked: dict[bytes, _Question] = {}
+        self._askers: Counter[str] = Counter()  # how many of these are each one's
         self._failing = False
         self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
         """Ask, until cancelled."""
-        async with self._web, trio.open_nursery() as nursery:
+        async with self._backend, trio.open_nursery() as nursery:
             self._nursery = nursery
             await trio.sleep_forever()
 
-    async def ask(self, key: bytes, said: Mapping[str, object]) -> Answer:
+    async def ask(self, key: bytes, said: Mapping[str, object], *, asker: str) -> Answer:
         """Ask, or wait for the answer to the same question where it is being asked.
 
         Args:
             key: of the question: two with the same key are the same.
             said: the JSON object that is sent.
+            asker: whose it is, among whom turns are shared: an address, or a token's id.
 
         Raises:
             Unanswered: see there.
         """
         question = self._asked.get(key)
         if question is None:
-            if self._nursery is None or len(self._asked) >= _WAITING:
+            is_full = len(self._asked) >= _WAITING or self._askers[asker] >= _OF_ONE
+            if self._nursery is None or is_full:
                 self.failures["busy"] += 1
                 raise Unanswered("busy")
             question = self._asked[key] = _Question()
-            self._nursery.start_soon(self._put, key, question, msgspec.json.encode(said))
+            self._askers[asker] += 1
+            self._nursery.start_soon(self._put, key, question, msgspec.json.encode(said), asker)
         await question.done.wait()
         if question.answer is None:
             raise Unanswered(question.failure)
         return question.answer
 
-    async def _put(self, key: bytes, question: _Question, body: bytes) -> None:
+    async def _put(self, key: bytes, question: _Question, body: bytes, asker: str) -> None:
         question.failure = "timeout"
         try:
             with trio.move_on_after(TIMEOUT):
-                async with self._limiter:
-                    question.answer = await self._post(body)
+                async with self._limiter.place(asker):
+                    question.answer = await self._post(body, asker)
         except WebError as error:
             question.failure = error.reason
         except Exception:  # whatever a foreign server brings about, this one goes on
@@ -138,6 +142,9 @@ class Questions:
             log.exception("a question failed")
         finally:
             del self._asked[key]
+            self._askers[asker] -= 1
+            if not self._askers[asker]:
+                del self._askers[asker]
             self._note(question)
             question.done.set()
 
@@ -150,15 +157,13 @@ class Questions:
             log.info("questions are answered again")
         self._failing = question.answer is None
 
-    async def _post(self, body: bytes) -> Answer:
-        headers = {"content-type": "application/json"}
+    async def _post(self, body: bytes, asker: str) -> Answer:
+        headers = {}
         if self._secret is not None:
             now = str(int(self._clock()))
             signature = hmac.digest(self._secret, now.encode() + b"." + body, "sha256").hex()
             headers["mist-signature"] = f"t={now},v1={signature}"
-        status, text = await self._web.ask(
-            "POST", self._url, content=body, headers=headers, seconds=TIMEOUT, most=_MOST_BYTES
-        )
+        status, text = await self._backend.post(body, headers, asker)
         if status in _REFUSED:
             return Answer(None, _TTL_OF_NO, _TTL_OF_NO)
         if status != 200:

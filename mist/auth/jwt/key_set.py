@@ -123,7 +123,7 @@ class Source:
             with trio.move_on_after(_TIMEOUT):
                 return await trio.to_thread.run_sync(_read_file, path, abandon_on_cancel=True)
             raise WebError("timeout", f"can't be read in {_TIMEOUT:g} s")
-        status, text = await self._web.ask("GET", self.location, seconds=_TIMEOUT, most=MAX_JWKS)
+        status, text = await self._web.get(self.location, seconds=_TIMEOUT, most=MAX_JWKS)
         if status != 200:
             raise WebError("status", f"status {status}")
         return text

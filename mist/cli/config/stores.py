@@ -157,7 +157,7 @@ async def _keys(config: Config) -> AsyncIterator[Finding]:
     except ImportError as error:
         yield bad(check, f"{error.name} is missing; pip install 'mist-pubsub[jwt]'")
         return
-    async with Web(most=1, proxies=True) as web:
+    async with Web(most=1) as web:
         for place in config.jwt_jwks:
             source = Source(place if "://" in place else Path(place), web)
             if await source.fetch() is None:

@@ -1,17 +1,17 @@
 """A backend that is asked, without a network."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import trio
 
-from mist.auth.web import Web
+from mist.auth.callout import backend
 
 Says = Callable[[dict[str, Any]], Any]
 
 
-class Backend(Web):
+class Backend(backend.Backend):
     """Answers by a function of the question.
 
     Attributes:
@@ -24,7 +24,7 @@ class Backend(Web):
     def __init__(self, says: Says) -> None:
         self.says = says
         self.asked: list[dict[str, Any]] = []
-        self.headers: list[dict[str, str]] = []
+        self.headers: list[Mapping[str, str]] = []
         self.bodies: list[bytes] = []
         self.seconds = 0.0
         self.at_once = self._now = 0
@@ -32,13 +32,13 @@ class Backend(Web):
     async def aclose(self) -> None:
         pass
 
-    async def ask(self, *args: object, **options: Any) -> tuple[int, bytes]:
+    async def post(self, body: bytes, headers: Mapping[str, str], asker: str) -> tuple[int, bytes]:
         self._now += 1
         self.at_once = max(self.at_once, self._now)
         try:
-            self.bodies.append(options["content"])
-            self.headers.append(options["headers"])
-            question = json.loads(options["content"])
+            self.bodies.append(body)
+            self.headers.append(headers)
+            question = json.loads(body)
             self.asked.append(question)
             await trio.sleep(self.seconds)
         finally:

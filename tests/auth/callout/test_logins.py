@@ -30,7 +30,7 @@ class World:
         self.registry = LocalRegistry(MemoryStore())
         self.sessions: list[IssuedRecord | None] = []
         self.ahead = 0.0  # seconds that the clock was set ahead
-        questions = Questions("https://app.example/auth", self.backend, None, trio.current_time)
+        questions = Questions(self.backend, None, trio.current_time)
         self.callout = LoginCallout(
             questions,
             self.registry,

@@ -2,6 +2,9 @@
 
 import hashlib
 import hmac
+import itertools
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,7 +20,7 @@ SECRET = b"0123456789abcdef0123456789abcdef"
 
 async def asking(nursery: trio.Nursery, says: Says, secret: bytes | None = None) -> Any:
     backend = Backend(says)
-    questions = Questions("https://app.example/auth", backend, secret, lambda: 1_798_761_600.5)
+    questions = Questions(backend, secret, lambda: 1_798_761_600.5)
     nursery.start_soon(questions.run)
     await trio.testing.wait_all_tasks_blocked()
     return backend, questions
@@ -31,7 +34,7 @@ async def test_a_question_is_asked_once_for_all_who_wait(
     answers: list[Answer] = []
 
     async def ask(key: bytes) -> None:
-        answers.append(await questions.ask(key, {}))
+        answers.append(await questions.ask(key, {}, asker="192.0.2.7"))
 
     async with trio.open_nursery() as logins:
         for _ in range(100):
@@ -40,7 +43,7 @@ async def test_a_question_is_asked_once_for_all_who_wait(
             logins.start_soon(ask, b"two")
     assert len(backend.asked) == 2
     assert len({id(answer) for answer in answers}) == 2
-    await questions.ask(b"one", {})
+    await questions.ask(b"one", {}, asker="192.0.2.7")
     assert len(backend.asked) == 3
 
 
@@ -51,9 +54,9 @@ async def test_who_goes_does_not_have_it_asked_again(
     backend.seconds = 0.9
     for _ in range(8):
         with trio.move_on_after(0.1):
-            await questions.ask(b"one", {})
+            await questions.ask(b"one", {}, asker="192.0.2.7")
     assert len(backend.asked) == 1
-    assert (await questions.ask(b"one", {})).says == {}
+    assert (await questions.ask(b"one", {}, asker="192.0.2.7")).says == {}
 
 
 async def test_so_many_are_asked_at_a_time_and_the_others_wait_a_second_at_most(
@@ -65,7 +68,7 @@ async def test_so_many_are_asked_at_a_time_and_the_others_wait_a_second_at_most(
 
     async def ask(number: int) -> None:
         try:
-            await questions.ask(b"%d" % number, {})
+            await questions.ask(b"%d" % number, {}, asker=f"192.0.2.{number % 4}")
         except Unanswered as error:
             failures.append(error.reason)
 
@@ -78,7 +81,42 @@ async def test_so_many_are_asked_at_a_time_and_the_others_wait_a_second_at_most(
     assert failures.count("busy") == 2_000 - 1_024
     assert failures.count("timeout") == 1_024 - 64
     assert questions.failures == {"busy": 976, "timeout": 960}
-    assert (await questions.ask(b"next", {})).says == {}
+    assert (await questions.ask(b"next", {}, asker="192.0.2.7")).says == {}
+
+
+async def test_who_asks_a_thousand_times_keeps_nobody_else_waiting(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    """Made-up credentials, at an address that never rests; each takes a tenth of a second."""
+    backend, questions = await asking(nursery, lambda question: {})
+    backend.seconds = 0.1
+    made_up: Counter[str] = Counter()
+
+    async def attack(numbers: Iterator[int]) -> None:
+        for number in numbers:
+            try:
+                await questions.ask(b"%d" % number, {}, asker="192.0.2.66")
+                made_up["answered"] += 1
+            except Unanswered as error:
+                made_up[error.reason] += 1
+                await trio.sleep(1)
+
+    waits = []
+    async with trio.open_nursery() as attackers:
+        numbers = itertools.count()
+        for _ in range(1_000):
+            attackers.start_soon(attack, numbers)
+        await trio.sleep(2)
+        for number in range(20):
+            began = trio.current_time()
+            await questions.ask(b"good %d" % number, {}, asker="192.0.2.7")
+            waits.append(trio.current_time() - began)
+        attackers.cancel_scope.cancel()
+    # Until one of the 64 is answered, and until this one is.
+    assert max(waits) <= 0.2 + 0.001
+    # The server is asked as much as it can answer, and others find room.
+    assert made_up["answered"] > 1_000
+    assert made_up["busy"] > 500
 
 
 @pytest.mark.parametrize(
@@ -108,7 +146,7 @@ async def test_what_is_no_answer_is_counted(
 ) -> None:
     _, questions = await asking(nursery, lambda question: says)
     with pytest.raises(Unanswered) as caught:
-        await questions.ask(b"one", {})
+        await questions.ask(b"one", {}, asker="192.0.2.7")
     assert caught.value.reason == reason
     assert questions.failures == {reason: 1}
 
@@ -120,7 +158,7 @@ async def test_a_backend_that_hangs_takes_a_second(
     backend.seconds = 3_600
     began = trio.current_time()
     with pytest.raises(Unanswered, match="timeout"):
-        await questions.ask(b"one", {})
+        await questions.ask(b"one", {}, asker="192.0.2.7")
     assert trio.current_time() - began == pytest.approx(1.0)
 
 
@@ -135,7 +173,7 @@ async def test_an_answer_holds_for_its_time(
     says: object, ttl: float, autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     _, questions = await asking(nursery, lambda question: says)
-    answer = await questions.ask(b"one", {})
+    answer = await questions.ask(b"one", {}, asker="192.0.2.7")
     assert answer.ttl == ttl
     assert (answer.says is None) == isinstance(says, int)
 
@@ -144,7 +182,7 @@ async def test_a_question_is_signed_where_there_is_a_secret(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     backend, questions = await asking(nursery, lambda question: {}, SECRET)
-    await questions.ask(b"one", {"credential": "ä"})
+    await questions.ask(b"one", {"credential": "ä"}, asker="192.0.2.7")
     stamp, _, signature = backend.headers[0]["mist-signature"].partition(",v1=")
     signed = stamp.removeprefix("t=").encode() + b"." + backend.bodies[0]
     assert stamp == "t=1798761600"
@@ -156,11 +194,11 @@ async def test_without_a_secret_nothing_is_signed(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     backend, questions = await asking(nursery, lambda question: {})
-    await questions.ask(b"one", {})
+    await questions.ask(b"one", {}, asker="192.0.2.7")
     assert "mist-signature" not in backend.headers[0]
 
 
 async def test_nothing_is_asked_before_it_runs() -> None:
-    questions = Questions("https://app.example/auth", Backend(lambda question: {}), None, float)
+    questions = Questions(Backend(lambda question: {}), None, float)
     with pytest.raises(Unanswered, match="busy"):
-        await questions.ask(b"one", {})
+        await questions.ask(b"one", {}, asker="192.0.2.7")

@@ -35,7 +35,7 @@ class Pages(Web):
         """How often it was."""
         return len(self.times)
 
-    async def ask(self, *args: object, **options: object) -> tuple[int, bytes]:
+    async def get(self, *args: object, **options: object) -> tuple[int, bytes]:
         self.times.append(trio.current_time())
         await trio.sleep(self.seconds)
         if isinstance(self.text, Exception):
@@ -314,13 +314,13 @@ async def test_an_answer_that_is_too_late_is_refused() -> None:
         slow(it)
         async with Web(2, proxies=False) as web:
             with pytest.raises(WebError, match=r"no answer in 0.2 s"):
-                await web.ask("GET", it.url, seconds=0.2, most=1_000)
+                await web.get(it.url, seconds=0.2, most=1_000)
 
 
 async def test_a_server_that_is_not_there_is_no_mistake_of_ours() -> None:
     async with Web(2, proxies=False) as web:
         with pytest.raises(WebError, match="ConnectError"):
-            await web.ask("GET", "http://127.0.0.1:1/", seconds=2, most=1_000)
+            await web.get("http://127.0.0.1:1/", seconds=2, most=1_000)
 
 
 async def test_a_mistake_costs_one_fetch(
