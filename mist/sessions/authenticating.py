@@ -89,7 +89,7 @@ class AuthenticatingSession(PublishingSession):
                     self._leave(CloseReason(4429, "too many connections"))
                     return None
                 self.adopt(record, narrowed=record == narrowed)
-                return Done()
+                return Done() if self.ended is None else None  # its client id is another token's
         await self._refuse(command)
         return None
 

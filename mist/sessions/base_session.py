@@ -259,7 +259,8 @@ class BaseSession:
         self._reclaim_client_id(record)
         self._describe()
         self.mark_authenticated()
-        self.hub.sessions.attach(self)
+        if self.ended is None or self in self.hub.sessions:  # else nobody would be told of its end
+            self.hub.sessions.attach(self)
         if not narrowed:
             for _ in self._narrowing(record):
                 pass

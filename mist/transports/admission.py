@@ -120,17 +120,13 @@ class Admission:
     def _judge(self, session: CommandSession, offer: Offer) -> Refusal | None:
         """Look an offer over; a good token is adopted, and its absence put off to a frame."""
         try:
-            refusal = self._look_over(session, offer)
+            return self._look_over(session, offer)
         except RegistryUnavailable:
             return handshake.UNAVAILABLE
-        if refusal is None and offer.client is not None:
-            try:
-                session.set_client_id(offer.client)
-            except ClientTaken:
-                return handshake.CLIENT_TAKEN
-            except InvalidAudience:
-                return handshake.BAD_REQUEST
-        return refusal
+        except ClientTaken:
+            return handshake.CLIENT_TAKEN
+        except InvalidAudience:
+            return handshake.BAD_REQUEST
 
     def _look_over(self, session: CommandSession, offer: Offer) -> Refusal | None:
         if offer.path != PATH and offer.user is None:
@@ -141,6 +137,8 @@ class Admission:
             return handshake.FORBIDDEN_ORIGIN
         if offer.ambiguous:
             return handshake.TWO_CREDENTIALS
+        if offer.client:
+            session.set_client_id(offer.client)  # it has that before anybody is told of it
         if offer.ticket is not None:
             record = self._redeem(offer.ticket, offer.origin)
         elif offer.token is not None:
@@ -149,6 +147,7 @@ class Admission:
             return None
         elif self._is_service(offer):
             session.mark_authenticated()
+            session.set_client_id(offer.client or _new_client_id())
             self._hub.sessions.attach(session)
             return None
         else:
@@ -159,8 +158,10 @@ class Admission:
             return handshake.FORBIDDEN_USER
         if self._hub.token_limits.is_full(record, self._hub.sessions.count):
             return handshake.TOO_MANY
+        if offer.user is not None and not (offer.client or record.attributes.client):
+            session.set_client_id(_new_client_id())
         session.adopt(record)
-        return None
+        return None if session.ended is None else handshake.CLIENT_TAKEN
 
     def _login(self, session: CommandSession, offer: Offer) -> Login:
         return Login(self._name, session.peer, offer.origin, offer.client)
@@ -178,9 +179,7 @@ class Admission:
         )
 
     def _topics(self, session: CommandSession, user: str) -> TopicProtocol:
-        """What understands a client of guble's, which is given an id where it has none."""
-        if not session.attributes.client:
-            session.set_client_id(secrets.token_hex(10))
+        """What understands a client of guble's."""
         outbox = session.outbox  # rather than the session, which knows its protocol
         return TopicProtocol(
             self._hub.limits,
@@ -194,6 +193,11 @@ class Admission:
     def _unauthorized(self) -> Refusal:
         self._hub.note_failed_auth(self._name, "token")
         return handshake.UNAUTHORIZED
+
+
+def _new_client_id() -> str:
+    """Of a client of guble's that has none."""
+    return secrets.token_hex(10)
 
 
 def refuse(session: CommandSession, refusal: Refusal) -> int:

@@ -26,7 +26,7 @@ from tests.http.client import request
 from tests.servers import listeners, running
 from tests.sessions.test_presence import give, present
 from tests.transports.lines import Lines, talk
-from tests.transports.test_websocket import browse
+from tests.transports.test_websocket import PATH, browse
 from tests.transports.websockets import open_websocket
 from tests.waiting import until
 
@@ -93,6 +93,46 @@ async def test_sessions_that_begin_and_end(server: Server) -> None:
             assert (await event(line))["endpoint"] == "tcp"
             replayed = await other.ask(b"subscribe mist:connected -1\n")
             assert json.loads(replayed[0].split(b" ", 2)[2])["endpoint"] == "tcp"
+
+
+async def test_a_session_has_its_client_id_when_it_begins(server: Server) -> None:
+    await give(server, "one", "room:*")
+    async with talk(server) as line:
+        await line.ask(b"subscribe mist:connected\n")
+        for path in (f"{PATH}?client=tab", "/stream/user/marvin?client=tab", "/stream/user/marvin"):
+            async with browse(server, "one", path=path):
+                told = await event(line)
+                while told["endpoint"] == "tcp":  # its own
+                    told = await event(line)
+                if "?" in path:
+                    assert told["client"] == "tab"
+                else:
+                    assert len(told["client"]) == 20
+
+
+async def test_one_that_is_refused_for_its_client_id_neither_begins_nor_ends(
+    server: Server,
+) -> None:
+    for token in ("one", "two"):
+        await give(server, token, "room:*")
+    path = f"{PATH}?client=tab"
+    async with browse(server, "one", path=path), talk(server) as line:
+        await line.ask(b"subscribe mist:connected\nsubscribe mist:disconnected\n")
+        async with browse(server, "two", path=path) as page:
+            assert await page.closed() == 4409
+        async with browse(server, None, path=path) as page:
+            await page.socket.send_message('{"command":"auth","token":"two"}')
+            with pytest.raises(ConnectionClosed) as closed:
+                await page.get()
+            assert closed.value.reason is not None
+            assert closed.value.reason.code == 4409
+        assert (await line.ask(b"who\n"))[-1].split()[1] == b"2"
+        # What has happened is told before what happens now.
+        async with browse(server, "two", path=f"{PATH}?client=other"):
+            told = await event(line)
+            while told["endpoint"] == "tcp":  # its own
+                told = await event(line)
+            assert (told["event"], told["client"]) == ("connected", "other")
 
 
 async def test_tags_that_are_occupied_and_vacated(server: Server) -> None:

@@ -174,7 +174,6 @@ async def test_a_client_chooses_its_id_on_a_websocket(tmp_path: Path) -> None:
                     await late.send_message('{"command":"auth","token":"token-2"}')
                     with pytest.raises(ConnectionClosed) as closed:
                         await late.get_message()
-                        await late.get_message()
                     assert closed.value.reason is not None
                     assert closed.value.reason.code == 4409
                 async with web(server, path, "", ["mist.v1"]) as second:
