@@ -174,7 +174,7 @@ class Wanted:
             ClientTaken: another token uses it.
             InvalidAudience: it is invalid.
         """
-        if self.client is not None:
+        if self.client:
             session.set_client_id(self.client)
 
 

@@ -156,6 +156,19 @@ async def test_a_client_id_is_its_tokens_for_as_long_as_it_lives(tmp_path: Path)
             assert response.json()["messages"] == []
 
 
+async def test_an_empty_client_id_is_none_that_anybody_has(tmp_path: Path) -> None:
+    async with running(tmp_path, listen=LISTEN, history="memory://") as server:
+        with trio.fail_after(60):
+            for user in ("1", "2"):
+                await register(server, f"token-{user}", user=user)
+                headers = {"X-Auth-Token": f"token-{user}"}
+                path = "/v1/poll?tags=a&timeout=0&client="
+                assert (await request(server, "GET", path, headers)).status == 200
+                async with web(server, "/subscribe/websocket?client=", f"token-{user}") as socket:
+                    await socket.send_message('{"command":"ping"}')
+                    assert '"success":true' in await socket.get_message()
+
+
 async def test_a_client_chooses_its_id_on_a_websocket(tmp_path: Path) -> None:
     path = "/subscribe/websocket?client=tab"
     async with running(tmp_path, listen=LISTEN) as server:
