@@ -27,17 +27,36 @@ __all__ = ["PresenceTable", "PresenceWatch"]
 _QUEUED: Final = 1_000  # changes for a slow reader; then they become one
 
 
-_Name = tuple[str, str, float]
+_Name = tuple[str, str, float, int]
 
 
 def _name_of(attendee: Attendee) -> _Name:
     """Who it is; of the nameless only the time tells."""
     user, client = attendee.user, attendee.client
-    return user, client, 0.0 if user or client else attendee.since
+    return user, client, 0.0 if user or client else attendee.since, 0
 
 
-def _by_name(attendees: Iterable[Attendee]) -> dict[_Name, Attendee]:
-    return {_name_of(each): each for each in attendees}
+def _next(name: _Name) -> _Name:
+    """Of another nameless one that came at the same time."""
+    return *name[:3], name[3] + 1
+
+
+def _add(there: dict[_Name, Attendee], attendees: Iterable[Attendee]) -> dict[_Name, Attendee]:
+    for each in attendees:
+        name = _name_of(each)
+        while name in there and not (each.user or each.client):
+            name = _next(name)
+        there[name] = each
+    return there
+
+
+def _remove(there: dict[_Name, Attendee], attendees: Iterable[Attendee]) -> None:
+    """Undo `_add`."""
+    for each in attendees:
+        name = _name_of(each)
+        while _next(name) in there:
+            name = _next(name)
+        there.pop(name, None)
 
 
 class PresenceWatch(Feed[Present | PresenceChanged]):
@@ -87,15 +106,14 @@ class PresenceWatch(Feed[Present | PresenceChanged]):
             return  # it is told to another watch of these tags, and in the list that will come
         self.count = told.count
         if isinstance(told, PresenceChanged):
-            listed = self._there or {}
-            for each in told.left:
-                listed.pop(_name_of(each), None)
-            self._there = listed | _by_name(told.joined)
+            listed = dict(self._there or {})
+            _remove(listed, told.left)
+            self._there = _add(listed, told.joined)
             self._put(told)
             return
         before, known = self._there, self._known
         self._known = True
-        self._there = there = None if told.attendees is None else _by_name(told.attendees)
+        self._there = there = None if told.attendees is None else _add({}, told.attendees)
         if not known:
             self.settled.set()  # the first list is no change
         elif before is None or there is None:

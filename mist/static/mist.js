@@ -744,7 +744,27 @@ class PublishQueue {
 
 /** Who an attendee is, at a tag set; of the nameless only the time tells. */
 const attendeeKey = ({user = "", client = "", since}) =>
-  JSON.stringify(user || client ? [user, client] : since);
+  user || client ? JSON.stringify([user, client]) : String(since);
+
+/** Those of a list, by their keys; nameless ones of the same time are several. */
+const addAttendees = (there, list) => {
+  for (const each of list) {
+    let key = attendeeKey(each);
+    while (!each.user && !each.client && there.has(key)) key += "+";
+    there.set(key, each);
+  }
+  return there;
+};
+
+/** Undoes `addAttendees`. */
+const removeAttendees = (there, list) => {
+  for (const each of list) {
+    let key = attendeeKey(each);
+    while (there.has(`${key}+`)) key += "+";
+    there.delete(key);
+  }
+  return there;
+};
 
 /** The presence at one tag set, made by `Client.presence`. */
 class PresenceWatch {
@@ -822,11 +842,9 @@ class PresenceTable {
     if (!room) return;
     const before = room.attendees ?? new Map();
     if (joined) {
-      room.attendees = new Map(before);
-      for (const each of left) room.attendees.delete(attendeeKey(each));
-      for (const each of joined) room.attendees.set(attendeeKey(each), each);
+      room.attendees = addAttendees(removeAttendees(new Map(before), left), joined);
     } else {
-      room.attendees = present ? new Map(present.map((it) => [attendeeKey(it), it])) : null;
+      room.attendees = present ? addAttendees(new Map(), present) : null;
       const there = room.attendees ?? new Map();
       joined = [...there].filter(([key]) => !before.has(key)).map(([, each]) => each);
       left = [...before].filter(([key]) => !there.has(key)).map(([, each]) => each);

@@ -225,3 +225,21 @@ async def test_the_first_list_is_no_change_where_another_watch_is_told_of_one() 
     assert [await anext(one), await anext(one)] == [joined.told, left.told]
     assert await anext(two) == left.told
     assert two.attendees == []
+
+
+@trio_only
+async def test_nameless_ones_of_the_same_time_are_several() -> None:
+    tags, nameless = frozenset("a"), Attendee("", "", 1.0)
+    watch = PresenceWatch(tags, Home())
+    watch.take(Present(tags, 2, [nameless, nameless]))
+    assert watch.attendees == [nameless] * 2
+    # One of them gets another token, and is somebody else, who was there as long.
+    watch.take(PresenceChanged(tags, [nameless], [], 3))
+    assert watch.attendees == [nameless] * 3
+    watch.take(PresenceChanged(tags, [], [nameless], 2))
+    assert watch.attendees == [nameless] * 2
+    for _ in range(2):
+        await anext(watch)
+    watch.take(Present(tags, 1, [nameless]))
+    assert await anext(watch) == PresenceChanged(tags, [], [nameless], 1)
+    assert watch.attendees == [nameless]

@@ -120,3 +120,37 @@ def test_what_is_refused_for_a_while_after_a_reconnect_is_asked_for_again(urls: 
     module = (STATIC / "mist.js").as_uri()
     said = run_script(REFUSED, package="ws", seconds=20, module=module, urls=urls)
     assert said in ([["room:8"]], [["room:9"]])
+
+
+NAMELESS = """
+const {connect} = await import(module);
+const {WebSocket} = await import("ws");
+const [, http] = urls;
+const client = connect(http, {token: "ASKS", transports: ["websocket"], WebSocket});
+const counts = [];
+let told = () => {};
+const room = client.presence(["room:10"], ({count, attendees}) => {
+  counts.push([count, attendees.length]);
+  told();
+});
+await room.ready;
+const page = new WebSocket(http.replace("http", "ws") + "/subscribe/websocket",
+                           {headers: {"X-Auth-Token": "ONE"}});
+await new Promise((resolve) => (page.onopen = resolve));
+page.send(JSON.stringify({command: "subscribe", tags: ["room:10"]}));
+while (counts.at(-1)?.[0] !== 1) await new Promise((resolve) => (told = resolve));
+page.send(JSON.stringify({command: "auth", token: "TWO"}));
+while (counts.length < 4) await new Promise((resolve) => (told = resolve));
+say(counts);
+page.close();
+client.close();
+"""
+
+
+def test_nameless_ones_of_the_same_time_are_several(urls: list[str]) -> None:
+    for token in ("ONE", "TWO"):
+        assert mist("token", "register", "room:*", token, "--host", urls[0]).returncode == 0
+    module = (STATIC / "mist.js").as_uri()
+    said = run_script(NAMELESS, package="ws", seconds=30, module=module, urls=urls)
+    # Who is given another token is told of as one that joins, and another that leaves.
+    assert said == [[[0, 0], [1, 1], [2, 2], [1, 1]]]
