@@ -44,11 +44,16 @@ __all__ = ["NAMES", "parse_request", "read_one"]
 
 
 class _Fields(msgspec.Struct):
-    """The fields of an object, yet to be looked at; what else is in it means nothing here."""
+    """The fields of an object, yet to be looked at; what else is in it means nothing here.
+
+    Attributes:
+        to: an audience, elsewhere; empty where there is none.
+    """
 
     command: msgspec.Raw = msgspec.Raw(b"null")
     tags: msgspec.Raw = msgspec.Raw(b"null")
     data: msgspec.Raw = msgspec.Raw(b"null")
+    to: msgspec.Raw = msgspec.Raw(b"")
 
 
 class BadField(CommandError):
@@ -85,6 +90,8 @@ def read_one(object_: bytes, limits: Limits) -> Request | Invalid:
     command = None
     try:
         command = _field(fields.command, _decode_text, "command must be a string")
+        if command == "publish" and bytes(fields.to):  # it would reach everyone
+            raise BadField("to is not understood here")
         _count_tags(bytes(fields.tags), limits)
         tags = _field(fields.tags, _decode_texts, "tags must be a list of strings")
         data = _field(fields.data, _decode_text, "data must be a string")

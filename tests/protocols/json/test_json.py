@@ -239,6 +239,15 @@ TABLE: list[tuple[bytes, list[str]]] = [
         )
         for data in (b"5", b"{}", b'["x"]', b"false", b"1e999")
     ],
+    # for some only, as elsewhere: it would reach everyone
+    *[
+        (
+            b'{"command":"publish","tags":["a"],"data":"x","to":%b}' % to,
+            ['{"command":"publish","error":"to is not understood here"}'],
+        )
+        for to in (b'{"users":["7"]}', b"{}", b"null")
+    ],
+    (b'{"command":"ping","to":{}}', ["Ping"]),
     (
         b'{"command":"publish","tags":["a"],"data":"%b"}' % (b"x" * 100),
         ["publish a " + "x" * 100 + "\n"],
