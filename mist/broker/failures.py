@@ -25,7 +25,7 @@ class Failures:
     """The contained failures of one server.
 
     Attributes:
-        counts: by what failed: `delivery`, `flush`, `callback`, and what others give `note`.
+        counts: by what failed: `delivery`, `flush`, `callback`, and what others give.
     """
 
     def __init__(self) -> None:
@@ -33,6 +33,10 @@ class Failures:
         # By what failed, the exception's type and the line that raised it, of which a program
         # has only so many.
         self._seen: Counter[tuple[str, str, str]] = Counter()
+
+    def count(self, what: str) -> None:
+        """Count a failure that is logged where it was caught."""
+        self.counts[what] += 1
 
     def note(self, what: str, error: Exception) -> None:
         """Count a failure, and log it.
@@ -44,7 +48,7 @@ class Failures:
             what: failed; one word, for the count.
             error: as caught.
         """
-        self.counts[what] += 1
+        self.count(what)
         frames = list(_frames(error.__traceback__))
         kind = type(error).__qualname__
         key = what, kind, frames[-1] if frames else ""

@@ -82,6 +82,7 @@ class Shared:
         max_header: bytes of a request's line and headers.
         idle_seconds: for a request's line and headers to be there, see there.
         note_refused: called for each connection that is refused by a limit.
+        note_failed: as for an `HttpTransport`.
         draining: whether each connection ends with the response that it is at.
         waiting: connections between two requests, and until when each may wait, the first one
             first.
@@ -98,6 +99,7 @@ class Shared:
     max_header: int
     idle_seconds: float
     note_refused: Callable[[], None] = lambda: None
+    note_failed: Callable[[str], None] = lambda what: None
     draining: bool = False
     waiting: dict[trio.CancelScope, float] = attrs.field(factory=dict)
     date: Callable[[], bytes] = attrs.field(factory=_Date)
@@ -230,6 +232,7 @@ class Connection:
         except Exception as error:
             if not (exchange.broken or exchange.ended) or not _is_disconnect(error):
                 log.exception("request failed")
+                shared.note_failed("request")
             if not (exchange.broken or exchange.response.begun):
                 await refuse(self._stream, 500, bodiless=head.method == "HEAD")
         finally:

@@ -38,7 +38,9 @@ __all__ = ["MetricFamilies"]
 
 # Series that exist from the start: Prometheus sees no increase where a series begins with 1.
 _DROPS: Final = ("full", "unframable", "gone", "error")
-_FAILURES: Final = ("append", "callback", "delivery", "flush", "observer", "task")
+_FAILURES: Final = (
+    *("append", "callback", "delivery", "flush", "observer", "request", "session", "task"),
+)
 _REASONS: Final = (*(each.value for each in Credential), "ticket", "other")
 _WATCHES: Final = ("not_granted", "presence_off", "too_many_watches")
 _RECOVERIES: Final = ("recovered", "lost", "failed")
@@ -190,7 +192,8 @@ class MetricFamilies(Collector):
         )
         yield _counter(
             "mist_contained_failures",
-            "Errors of the server's own that cost one delivery, callback or session; see the log.",
+            "Errors of the server's own that cost one delivery, callback, session or request; see "
+            "the log.",
             "what",
             dict.fromkeys(_FAILURES, 0) | broker.failures,
         )

@@ -49,6 +49,7 @@ class HttpTransport:
             connection's first turn, or from the response before, and once more where its first
             one had to wait for another; `sweep` sees to it.
         note_refused: called for each connection that is refused by a limit, but for WebSockets.
+        note_failed: called for each mistake of our own that cost a `request` or a `session`.
 
     Attributes:
         shared: what its connections share.
@@ -68,6 +69,7 @@ class HttpTransport:
         handshake_seconds: float = 10.0,
         idle_seconds: float = 10.0,
         note_refused: Callable[[], None] = lambda: None,
+        note_failed: Callable[[str], None] = lambda what: None,
     ) -> None:
         self.shared = Shared(
             app,
@@ -80,6 +82,7 @@ class HttpTransport:
             max_header,
             idle_seconds,
             note_refused,
+            note_failed,
         )
         self._websocket = websocket
         self._handshake_seconds = handshake_seconds
@@ -113,6 +116,7 @@ class HttpTransport:
         except Exception:
             # Our own mistake, not the peer's: told in full, and it costs this connection only.
             log.exception("connection failed")
+            self.shared.note_failed("session")
         finally:
             self._late -= late
             if ticket is not None:

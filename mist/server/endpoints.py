@@ -178,6 +178,7 @@ class Endpoints:
             handshake_seconds=config.handshake_seconds,
             idle_seconds=config.handshake_seconds,
             note_refused=self._note_refused,
+            note_failed=self._hub.broker.failures.count,
         )
         self._http.append(transport)
         return transport

@@ -62,6 +62,7 @@ class Transport(ABC):
         except Exception:
             # Our own mistake, not the peer's: told in full, and it costs this session only.
             self._log.exception("session failed")
+            self._hub.broker.failures.count("session")
         finally:
             if ticket is not None:
                 self._limiter.leave(ticket)

@@ -19,6 +19,8 @@ from mist.http.session_aggregates import SessionAggregator
 from mist.protocols.line.forms import PLAIN
 from mist.sessions.close_reason import CloseReason
 from mist.sessions.session import Session
+from mist.transports.tcp import TcpTransport
+from mist.transports.websocket import WebSocketTransport
 from tests.http.client import request
 from tests.http.test_stats import Peer, dial
 from tests.servers import listeners, port_of, running
@@ -206,6 +208,38 @@ async def test_numbers_are_what_happened(tmp_path):
         assert found["mist_ready"] == 1
         await reader.aclose()
         await writer.aclose()
+
+
+async def test_mistakes_that_cost_a_session_or_a_request_count(tmp_path, monkeypatch, caplog):
+    def fail(*about, **more):
+        raise RuntimeError
+
+    def failures(found):
+        name = "mist_contained_failures_total{what=%s}"
+        return [found[name % what] for what in ("request", "session")]
+
+    async with running(tmp_path, listen=LISTEN) as server:
+        assert failures(await scrape(server)) == [0, 0]
+        with monkeypatch.context() as patch:
+            patch.setattr(server.hub.broker, "statistics", fail)
+            assert (await request(server, "GET", "/v1/stats")).status == 500
+            patch.setattr(TcpTransport, "_serve", fail)
+            async with await trio.open_tcp_stream("127.0.0.1", port_of(server.urls[0])) as peer:
+                assert await peer.receive_some() == b""
+            patch.setattr(WebSocketTransport, "upgrade", fail)
+            async with await trio.open_tcp_stream("127.0.0.1", port_of(server.urls[1])) as peer:
+                await peer.send_all(
+                    b"GET /subscribe/websocket HTTP/1.1\r\nHost: localhost\r\n"
+                    b"Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+                    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+                )
+                assert await peer.receive_some() == b""
+        assert failures(await scrape(server)) == [1, 2]
+    assert [each.message for each in caplog.records if each.exc_info] == [
+        "request failed",
+        "session failed",
+        "connection failed",
+    ]
 
 
 async def test_the_archive_is_told_of_where_there_is_one(tmp_path):
