@@ -19,6 +19,8 @@ __all__ = ["ConflictError", "find_conflicts", "find_warnings", "read_secret"]
 _SECRET_FILE_READ: Final = 4096  # bytes; longer than any secret; a bound for /dev/zero
 
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+# Prefix lengths of the widest networks that may be proxies alone: 10.0.0.0/8, fc00::/7.
+_WIDEST: Final = {4: 8, 6: 7}
 
 
 class ConflictError(ConfigError):
@@ -183,6 +185,12 @@ def find_warnings(settings: Settings, *, has_secret: bool) -> Iterator[str]:
     """Settings that work and may not be intended, a line each."""
     if settings.exposed and not has_secret:
         yield f"anyone who reaches {settings.exposed[0]} may publish and register tokens (insecure)"
+    for network in settings.trusted_proxies:
+        if network.prefixlen < _WIDEST[network.version]:
+            yield (
+                f"trusted_proxy {network} holds clients as well: each may say which address it "
+                "has, and none is limited by it"
+            )
     if settings.jwt_jwks and not settings.jwt_audience:
         yield "JWTs that their issuer made for other services are accepted: give --jwt-audience"
     if settings.auth_url is not None and _is_open(settings.auth_url):

@@ -246,9 +246,14 @@ def _parse_network(text: str) -> Network:
     if "%" in text:
         raise ValueError
     try:
-        return ipaddress.ip_network(text)
+        network = ipaddress.ip_network(text)
     except ValueError:
         raise ValueError(_why_no_network(text)) from None
+    # As a peer's address is read: ::ffff:10.0.0.1, which a dual-stack socket tells, is 10.0.0.1.
+    first = network.network_address
+    if isinstance(first, ipaddress.IPv6Address) and first.ipv4_mapped and network.prefixlen >= 96:
+        return ipaddress.IPv4Network((first.ipv4_mapped, network.prefixlen - 96))
+    return network
 
 
 def _why_no_network(text: str) -> str:

@@ -27,6 +27,7 @@ from mist.config.public_url import PublicUrl
 from mist.errors import ConfigError
 from mist.history.retention import Rule
 from mist.message import Limits
+from mist.transports.forwarding import Proxies
 
 SECRET = "correct-horse-battery"  # in every error test, so that a leak shows
 
@@ -672,6 +673,23 @@ def test_beyond_loopback_a_secret_or_insecure_is_enough(url: str) -> None:
 def test_messages_that_fit_no_outbox_are_warned_of() -> None:
     (warning,) = load({"outbox_bytes": "64KiB"}).warnings
     assert warning.startswith("outbox_bytes 65536 is less than max_data 1048576")
+
+
+@pytest.mark.parametrize("network", ["0.0.0.0/0", "::/0", "8.0.0.0/5", "::ffff:0:0/96"])
+def test_proxies_that_may_be_anybody_are_warned_of(network: str) -> None:
+    proxies = ("10.0.0.0/8", "fc00::/7", "104.16.0.0/13", network)
+    (warning,) = load({"trusted_proxy": proxies}).warnings
+    assert "holds clients as well" in warning
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [("::ffff:10.0.0.1", "10.0.0.1/32"), ("::ffff:10.0.0.0/104", "10.0.0.0/8")],
+)
+def test_a_proxy_as_a_dual_stack_socket_tells_it_is_trusted(text: str, meant: str) -> None:
+    (network,) = load({"trusted_proxy": (text,)}).trusted_proxies
+    assert network == ipaddress.ip_network(meant)
+    assert Proxies([network]).trust("::ffff:10.0.0.1")
 
 
 # Listeners
