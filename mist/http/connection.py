@@ -223,6 +223,8 @@ class Connection:
             except Problem as problem:
                 await _send(self._stream, problem, bodiless=head.method == "HEAD")
                 return False
+        elif shared.proxies is not None and not self._live:
+            shared.proxies.note_untrusted(head.headers, self._address)
         scope = exchange.scope(state, tls=tls)
         try:
             if self._live:

@@ -14,6 +14,7 @@ have written. Of the others the last value counts, that of the proxy which is ne
 what a client says in the other.
 """
 
+import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -25,6 +26,8 @@ import attrs
 from mist.errors import MistError
 
 __all__ = ["FORWARDING", "BadForwarding", "Forwarded", "Proxies", "is_forwarded"]
+
+log = logging.getLogger("mist.transports.forwarding")
 
 FORWARDING: Final = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"})
 """Headers by which a request says that it was passed on, no matter by whom."""
@@ -38,6 +41,7 @@ _READ: Final = frozenset(
         b"x-forwarded-proto",
     }
 )
+_MOST_NOTED: Final = 16  # addresses
 _MOST_HOPS: Final = 64  # looked at, from the last one on
 _REMEMBERED: Final = 4_096  # addresses
 _MAX_PREFIX: Final = 200  # characters
@@ -87,6 +91,7 @@ class Proxies:
         self, networks: Iterable[IPv4Network | IPv6Network] = (), *, unix: bool = False
     ) -> None:
         self._unix = unix
+        self._noted: set[str] = set()
         self._known = lru_cache(_REMEMBERED)(self._contain)
         self.configure(networks)
 
@@ -100,6 +105,22 @@ class Proxies:
         if not self._networks:  # as nearly everywhere
             return self._unix and not address
         return self._known(address) if address else self._unix
+
+    def note_untrusted(self, headers: Iterable[tuple[bytes, bytes]], peer: str) -> None:
+        """Log, once for each, that a peer which is not trusted passes requests on.
+
+        Only of private addresses and of this machine's: there a proxy of the operator's would be,
+        and anyone else can send such headers too.
+        """
+        if peer in self._noted or len(self._noted) >= _MOST_NOTED or not is_forwarded(headers):
+            return
+        if _is_private(peer):
+            self._noted.add(peer)
+            log.warning(
+                "a proxy passes requests on, and all of its clients count as that one address: "
+                "if it is yours, give --trusted-proxy",
+                extra={"peer": peer},
+            )
 
     def read(self, headers: Iterable[tuple[bytes, bytes]], peer: str) -> Forwarded | None:
         """What a request says of where it comes from; None where it was not passed on.
@@ -161,6 +182,13 @@ class Proxies:
 def is_forwarded(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """Whether a request says that it was passed on. Then it is nobody's on this machine."""
     return any(name in FORWARDING for name, _ in headers)
+
+
+def _is_private(address: str) -> bool:
+    try:
+        return ip_address(address.partition("%")[0]).is_private
+    except ValueError:
+        return False
 
 
 def _listed(found: Mapping[bytes, list[str]], name: bytes) -> list[str]:

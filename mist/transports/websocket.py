@@ -189,7 +189,7 @@ class WebSocketTransport(Transport):
                     if head is None:
                         head, early = await self._read_head(connection)
                     if head is not None:
-                        if self._proxies is not None and self._proxies.trust(address):
+                        if self._proxies is not None:
                             claim, refusal = self._forward(session, head, refusal)
                         status = await self._admission.answer(session, head, refusal, early=early)
                         head = None  # its headers would be kept as long as the session, 2 KB
@@ -218,12 +218,15 @@ class WebSocketTransport(Transport):
     def _forward(
         self, session: CommandSession, head: RequestHead, refusal: Refusal | None
     ) -> tuple[Ticket | None, Refusal | None]:
-        """Take a handshake for that of the client for which a trusted proxy asks.
+        """Take a handshake for that of the client for which a trusted proxy asks, if one does.
 
         Returns:
             What counts the client, and why it is refused.
         """
         assert self._proxies is not None
+        if not self._proxies.trust(session.peer):
+            self._proxies.note_untrusted(head.headers, session.peer)
+            return None, refusal
         try:
             forwarded = self._proxies.read(head.headers, session.peer)
         except BadForwarding:

@@ -81,6 +81,23 @@ async def test_a_stranger_is_believed_nothing(tmp_path: Path) -> None:
             await until(lambda: server.hub.sessions.connected == 0)
 
 
+@pytest.mark.parametrize("index", [None, 0, 1])  # a request, and a WebSocket at either listener
+async def test_a_proxy_that_nobody_trusts_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, index: int | None
+) -> None:
+    def told() -> list[str]:
+        return [each.__dict__["peer"] for each in caplog.records if "proxy" in each.message]
+
+    async with running(tmp_path, listen=LISTEN, grants=GRANTS) as server:
+        for headers, peers in [({}, []), (FROM, ["127.0.0.1"]), (FROM, ["127.0.0.1"])]:
+            if index is None:
+                assert (await get(server, headers)).status == 200
+            else:
+                async with browse(server, "T", index=index, headers=dict(headers)) as page:
+                    assert (await page.ask("ping"))["success"]
+            assert told() == peers
+
+
 @pytest.mark.parametrize(
     "headers",
     [

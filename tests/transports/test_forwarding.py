@@ -181,6 +181,25 @@ def test_trust_can_change() -> None:
     assert not Proxies(unix=True).trust("127.0.0.1")
 
 
+def test_a_proxy_near_by_that_is_not_trusted_is_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    passed_on = [(b"host", b"a"), (b"x-forwarded-for", b"192.0.2.1")]
+    proxies = Proxies([ip_network("10.0.0.0/8")])
+    proxies.note_untrusted([(b"host", b"a")], "192.168.0.1")
+    for peer in ("8.8.8.8", "2606:4700::1", "", "not an address"):
+        proxies.note_untrusted(passed_on, peer)
+    assert caplog.records == []
+    for peer in ("192.168.0.1", "127.0.0.1", "fd00::1%eth0", "192.168.0.1", "127.0.0.1"):
+        proxies.note_untrusted(passed_on, peer)
+    told = [each.__dict__["peer"] for each in caplog.records]
+    assert told == ["192.168.0.1", "127.0.0.1", "fd00::1%eth0"]
+    assert "--trusted-proxy" in caplog.text
+    for number in range(100):
+        proxies.note_untrusted(passed_on, f"192.168.1.{number}")
+    assert len(caplog.records) == 16
+
+
 def test_what_says_that_it_was_passed_on() -> None:
     for name in (b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"):
         assert is_forwarded([(b"host", b"a"), (name, b"")])
