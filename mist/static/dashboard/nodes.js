@@ -60,11 +60,14 @@ export class Nodes {
 
   /** @param found the response of `/v1/nodes`. */
   show({nodes}) {
-    const wrong = nodes.filter(({status}) => status !== "ready").length;
-    this.#rows.show(nodes);
+    const isReady = ({status}) => status === "ready";
+    const others = nodes.filter((each) => !isReady(each));
+    const wrong = others.length;
+    // Where not all fit, those that are worth a look come first.
+    this.#rows.show(nodes.length > MAX_ROWS ? [...others, ...nodes.filter(isReady)] : nodes);
     setHidden(byId("nodes"), false);
     setHidden(byId("nodes-empty"), true);
-    const more = nodes.length > MAX_ROWS ? `; the first ${MAX_ROWS}` : "";
+    const more = nodes.length > MAX_ROWS ? `; ${MAX_ROWS} of them here${wrong ? ", those first" : ""}` : "";
     const all = nodes.length === 1 ? "one node" : several(nodes.length, "node");
     setText(byId("nodes-count"), `${all}${wrong ? `, ${wrong} not ready` : ""}${more}`);
   }

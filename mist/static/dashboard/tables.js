@@ -1,5 +1,6 @@
 /** Tables: connections, losses, history and server; and what tables have in common. */
 
+import {TRANSPORTS} from "./connections.js";
 import {byId, element, pair, prose, Rows, setHidden, setText} from "./dom.js";
 import {brief, bytes, compact, count, date, NOTHING, several} from "./format.js";
 import {sum} from "./recorder.js";
@@ -66,9 +67,6 @@ function connectionRow() {
   };
 }
 
-const TRANSPORT_NAMES = {tcp: "TCP", tcps: "TCP with TLS", ws: "WebSocket", wss: "WebSocket with TLS",
-               sse: "SSE", poll: "polling"};
-
 /** The slowest connections, where any is slow, and how many there are by transport. */
 export class Connections {
   #rows = new Rows(body("connections"), MAX_ROWS, connectionRow);
@@ -79,7 +77,7 @@ export class Connections {
       node: element("li", "chip", number, " ", name),
       show([transport, connections]) {
         setText(number, count(connections));
-        setText(name, TRANSPORT_NAMES[transport] ?? transport);
+        setText(name, TRANSPORTS[transport] ?? transport);
       },
     };
   });

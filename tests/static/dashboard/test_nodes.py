@@ -48,6 +48,21 @@ async def test_nodes_are_listed_and_what_is_wrong_with_them(faked: Page) -> None
     assert len(await rows(faked)) == 1
 
 
+async def test_of_more_nodes_than_are_shown_those_that_are_not_ready_are(faked: Page) -> None:
+    await faked.evaluate(NODES)
+    number = "String(each).padStart(3, '0')"
+    status = "each % 100 === 99 ? {status: 'silent', age: 9} : {}"
+    many = f"Array.from({{length: 300}}, (_, each) => node('n' + {number}, {status}))"
+    await faked.evaluate(f"show(...{many})")
+    said = "300 nodes, 3 not ready; 20 of them here, those first"
+    assert await faked.text("#nodes-count") == said
+    names = [each[0] for each in await rows(faked)]
+    assert names[:4] == ["n099", "n199", "n299", "n000"]
+    assert len(names) == 20
+    await faked.evaluate(f"show(...{many}.filter((each) => each.status === 'ready'))")
+    assert await faked.text("#nodes-count") == "297 nodes; 20 of them here"
+
+
 async def test_an_engine_that_does_not_answer_is_told(faked: Page) -> None:
     await faked.evaluate(NODES)
     await faked.evaluate("show(node('n1'), node('n2'))")

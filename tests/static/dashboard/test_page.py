@@ -69,6 +69,11 @@ async def test_what_is_published_here_arrives_here(live: Page) -> None:
     await live.until("document.querySelector('#transports').innerText.includes('SSE')")
 
 
+async def test_connections_are_called_the_same_everywhere(faked: Page) -> None:
+    await faked.evaluate("window.more.connections = {nats: 2, bus: 1}; advance(1.25)")
+    assert await faked.text("#transports") == "2 NATS\n1 MessageBus"
+
+
 async def test_the_list_of_messages_does_not_grow_without_end(live: Page) -> None:
     await live.click("#subscribe-button")
     await live.until(LISTENING)
