@@ -112,7 +112,8 @@ class MetricFamilies(Collector):
 
     def _of_connections(self, session_aggregates: SessionAggregates) -> Iterator[Metric]:
         hub = self._hub
-        transports = sorted({*hub.sessions.accepted, *session_aggregates.connections})
+        served = {*hub.sessions.transports, *hub.sessions.accepted}
+        transports = sorted({*served, *session_aggregates.connections})
         yield _gauge(
             "mist_connections",
             "Sessions now.",
@@ -124,7 +125,7 @@ class MetricFamilies(Collector):
             "Sessions accepted, and connections refused by a limit.",
             labels=["transport", "result"],
         )
-        for name in sorted({*hub.sessions.accepted, *hub.sessions.refused}):
+        for name in sorted({*served, *hub.sessions.refused}):
             opened.add_metric([name, "accepted"], hub.sessions.accepted[name])
             opened.add_metric([name, "refused"], hub.sessions.refused[name])
         yield opened
@@ -153,7 +154,7 @@ class MetricFamilies(Collector):
         )
 
     def _of_messages(self, session_aggregates: SessionAggregates) -> Iterator[Metric]:
-        broker = self._hub.broker.statistics()
+        broker, sessions = self._hub.broker.statistics(), self._hub.sessions
         yield GaugeMetricFamily("mist_tags", "Distinct tags subscribed to.", broker.tags)
         by_peers = broker.published_by_peers
         yield _counter(
@@ -181,7 +182,8 @@ class MetricFamilies(Collector):
             "mist_messages_delivered",
             "Messages wholly handed to the kernel.",
             "transport",
-            dict.fromkeys(self._hub.sessions.accepted, 0) | session_aggregates.delivered,
+            dict.fromkeys({*sessions.transports, *sessions.accepted}, 0)
+            | session_aggregates.delivered,
         )
         yield _counter(
             "mist_messages_dropped",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
-from mist.config import Config
+from mist.config import Config, Listen
 from mist.http import Context, HttpTransport, Site
 from mist.http.access import Access
 from mist.http.open_streams import Streams
@@ -90,6 +90,7 @@ class Endpoints:
     def transport(self, listening: Listening) -> AnyTransport:
         """What serves a listener's connections."""
         listen = listening.listen
+        self._hub.sessions.transports |= _transports_of(listen)
         match listen.protocol:
             case "tcp":
                 return TcpTransport(
@@ -202,3 +203,15 @@ class Endpoints:
             self._describe,
         )
         return Site(context, self.limiter, config.names)
+
+
+def _transports_of(listen: Listen) -> set[str]:
+    """What the sessions of a listener are counted as."""
+    websocket = "wss" if listen.tls else "ws"
+    match listen.protocol:
+        case "http":
+            return {websocket, "sse", "poll", "bus"}
+        case "ws":
+            return {websocket}
+        case _:
+            return {listen.scheme}

@@ -79,6 +79,7 @@ class SessionTable:
 
     Attributes:
         unauthenticated: as given; may be changed.
+        transports: those that there may be sessions of, at the listeners that there are.
         accepted, refused: sessions and connections, by transport; of `http`, whose requests are
             no sessions, refused ones only.
         connections: sessions attached now, by transport.
@@ -88,6 +89,7 @@ class SessionTable:
     """
 
     def __init__(self, unauthenticated: int) -> None:
+        self.transports: set[str] = set()
         self.accepted: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.connections: Counter[str] = Counter()

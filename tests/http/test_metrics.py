@@ -162,6 +162,16 @@ async def test_http_connections_beyond_the_most_count(tmp_path):
             assert server.hub.sessions.refused == {"http": 1}
 
 
+async def test_the_counts_of_each_transport_begin_with_zero(tmp_path):
+    async with running(tmp_path, listen=listeners("tcp", "nats", "http")) as server:
+        found = await scrape(server)
+    for transport in ("tcp", "nats", "ws", "sse", "poll", "bus"):
+        assert found[f"mist_connections{{transport={transport}}}"] == 0
+        assert found[f"mist_messages_delivered_total{{transport={transport}}}"] == 0
+        for result in ("accepted", "refused"):
+            assert found[f"mist_connections_total{{result={result},transport={transport}}}"] == 0
+
+
 async def test_rejected_credentials_of_each_kind_count_from_zero(tmp_path):
     async with running(
         tmp_path, listen=listeners("nats", "http"), secret="a-secret-of-tests", open_metrics=True
