@@ -91,3 +91,6 @@ def test_prometheus_has_alerts_and_each_is_explained() -> None:
     for rule in group["rules"]:
         assert rule["labels"]["severity"] in ("page", "ticket")
         assert rule["annotations"]["summary"]
+        # Else it is told as 0.16675000000000034.
+        for value in re.findall(r"{{ *\$value(.*?)}}", rule["annotations"]["summary"]):
+            assert value.startswith(" | humanize"), rule["alert"]
