@@ -86,7 +86,9 @@ def restore_backup(folder: Path, data: Path) -> Restored:
     except OSError as error:
         raise BackupError(f"{error.filename or data}: {error.strerror}") from error
     except (HistoryUnavailable, StartupError) as error:
-        raise BackupError(f"the backup can't be used: {error}") from error
+        # The copy is about to go, so that of the backup is named, which is as it is.
+        reason = str(error).replace(f"{fresh}/", f"{folder}/")
+        raise BackupError(f"the backup can't be used: {reason}") from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return Restored(manifest, history, epoch, tokens)

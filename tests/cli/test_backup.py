@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shutil
+import sqlite3
 import threading
 import time
 import urllib.request
@@ -232,7 +233,7 @@ def test_tokens_are_backed_up_and_restored_with_their_own_key_only(tmp_path: Pat
     (folder / "tokens.db.key").write_bytes(b"k" * 32)
     done = mist("restore", str(folder), "--data", str(tmp_path / "restored"))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "tokens.db.key is another key" in done.stderr
+    assert f"{folder / 'tokens.db'}: tokens.db.key is another key" in done.stderr
     (folder / "tokens.db.key").write_bytes(own)
     assert mist("restore", str(folder), "--data", str(tmp_path / "restored")).returncode == 0
     with serving(tmp_path / "restored") as server:
@@ -356,6 +357,28 @@ def test_a_backup_that_was_copied_in_part_is_not_restored(tmp_path: Path) -> Non
     with serving(tmp_path / "new") as server:
         assert grants(server.urls[0], token) == "a"
         assert numbers(server.urls[0], 2) == [0, 1]
+
+
+@pytest.mark.parametrize("file", ["history.db", "tokens.db"])
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_backup_of_a_later_version_is_named_where_it_is(
+    tmp_path: Path, file: str, is_there: bool
+) -> None:
+    data, folder, restored = tmp_path / "data", tmp_path / "backup", tmp_path / "restored"
+    with serving(data) as server:
+        token_of(server.urls[0])
+        backed_up(folder, data)
+    with contextlib.closing(sqlite3.connect(folder / file)) as connection:
+        (known,) = connection.execute("PRAGMA user_version").fetchone()
+        connection.execute(f"PRAGMA user_version = {known + 1}")
+    if is_there:
+        restored.mkdir()
+    done = mist("restore", str(folder), "--data", str(restored))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert f"{folder / file}: schema version {known + 1}, but this mist knows {known}" in (
+        done.stderr
+    )
+    assert restored.exists() == is_there
 
 
 def test_a_backup_goes_to_the_top_of_a_volume(tmp_path: Path) -> None:
