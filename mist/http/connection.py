@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from email.utils import formatdate
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -20,6 +21,7 @@ from mist.config import Listen
 from mist.http.exchange import Disconnected, Exchange
 from mist.http.problems import Problem
 from mist.newcomers import Newcomers
+from mist.origins import origin_of
 from mist.transports.connection_limiter import ConnectionLimiter, Ticket
 from mist.transports.forwarding import BadForwarding, Proxies
 from mist.transports.handshake import is_upgrade
@@ -134,7 +136,7 @@ class Connection:
         self._shared = shared
         self._stream = ByteStream(stream)
         self._address = address
-        self._account = shared.turns.account(f"http {address}")
+        self._account = shared.turns.account(origin_of(address))
         self._live = False  # whether a request was answered: newcomers come behind others
         self._nursery = nursery
         # Where it is a trusted proxy's: then each request is somebody else's.
@@ -176,10 +178,14 @@ class Connection:
         there: bytes | None = None
         if not self._live and self._stream.is_socket:
             # Its time counts from its first turn, and by then what it says is mostly there.
-            await shared.turns.begin(late=True)
+            await shared.turns.begin(self._account, late=True)
             there = self._stream.receive_now(READ)
         has_turn = self._live or there is not None
-        wait = trio.lowlevel.wait_readable if self._live else shared.newcomers.readable
+        wait = (
+            trio.lowlevel.wait_readable
+            if self._live
+            else partial(shared.newcomers.readable, origin=origin_of(self._address))
+        )
         shared.waiting[scope] = trio.current_time() + shared.idle_seconds
         try:
             while head is None:
@@ -191,7 +197,7 @@ class Connection:
                 if not has_turn and shared.turns.over:  # thousands may begin in one moment
                     # It is not the peer who is waited for, so it has as long again.
                     del shared.waiting[scope]
-                    await shared.turns.begin(late=True)
+                    await shared.turns.begin(self._account, late=True)
                     shared.waiting[scope] = trio.current_time() + shared.idle_seconds
                 has_turn = True
                 self.reader.receive_data(data)
@@ -273,7 +279,7 @@ class Connection:
             raise Problem(429, *_CODES[429], {**_CLOSE, "Retry-After": "5"})
         state["peer"] = forwarded.address
         state["prefix"] = forwarded.prefix
-        state["account"] = shared.turns.account(f"http {forwarded.address}")
+        state["account"] = shared.turns.account(origin_of(forwarded.address))
         if forwarded.host is not None:
             head.headers[:] = [each for each in head.headers if each[0] != b"host"]
             head.headers.append((b"host", forwarded.host))

@@ -48,6 +48,7 @@ class Connection:
         nursery: where a drain or writer task runs. It must outlive the connection; these
             tasks never raise into it, and end when the connection is abandoned.
         newcomers: where it waits for a peer that is not live yet; None for where all wait.
+        origin: of the peer; see `mist.origins`.
     """
 
     __slots__ = (
@@ -57,6 +58,7 @@ class Connection:
         "_filled",
         "_newcomers",
         "_nursery",
+        "_origin",
         "_queues_more",
         "_wanted",
         "broken",
@@ -70,12 +72,14 @@ class Connection:
         outbox: Outbox,
         nursery: trio.Nursery,
         newcomers: Newcomers | None = None,
+        origin: str = "",
     ) -> None:
         self.stream = stream
         self.outbox = outbox
         self.broken = False  # nothing can be written any more
         self._nursery = nursery
         self._newcomers = newcomers
+        self._origin = origin
         self._draining = False
         self._drained = Change()
         self._wanted: Change | None = None  # what a writer task waits for, where there is one
@@ -105,8 +109,7 @@ class Connection:
             rested: whether there was a checkpoint since the last call; else this is one.
             live: whether the peer has been served before; else it is a newcomer.
         """
-        fd, newcomers = self._fd, self._newcomers
-        wait = trio.lowlevel.wait_readable if live or newcomers is None else newcomers.readable
+        fd, newcomers = self._fd, None if live else self._newcomers
         try:
             if fd is None:
                 return bytes(await self.stream.receive_some(size))
@@ -115,17 +118,23 @@ class Connection:
                 if self._filled:
                     await trio.lowlevel.checkpoint()
                 else:
-                    await wait(fd)
+                    await self._until_readable(fd, newcomers)
             while True:
                 try:
                     data = os.read(fd, size)
                 except BlockingIOError:
-                    await wait(fd)
+                    await self._until_readable(fd, newcomers)
                 else:
                     self._filled = len(data) == size
                     return data
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
             return b""
+
+    async def _until_readable(self, fd: int, newcomers: Newcomers | None) -> None:
+        if newcomers is None:
+            await trio.lowlevel.wait_readable(fd)
+        else:
+            await newcomers.readable(fd, self._origin)
 
     def flush(self) -> None:
         """Write what is queued as far as that goes without waiting; leave the rest to a task."""

@@ -10,6 +10,7 @@ from typing import Final
 import attrs
 
 from mist.change import Change
+from mist.origins import origin_of
 
 __all__ = ["ConnectionLimiter", "Ticket"]
 
@@ -31,8 +32,7 @@ class ConnectionLimiter:
     """Limits on connections, shared by all listeners.
 
     Loopback, unix sockets and the configured proxies have no limit of their own: behind a
-    proxy everything comes from one address. An IPv6 peer is counted by its /64, which is
-    what one customer commonly gets.
+    proxy everything comes from one address. The others are counted by `origin_of`.
 
     Args:
         most: connections in all.
@@ -145,6 +145,4 @@ class ConnectionLimiter:
             ip = ip.ipv4_mapped
         if ip.is_loopback or any(ip in network for network in self._proxies):
             return ""
-        if isinstance(ip, IPv6Address):
-            return str(IPv6Network((ip, 64), strict=False))
-        return str(ip)
+        return origin_of(address)

@@ -13,6 +13,7 @@ import attrs
 import trio
 
 from mist.certificate import Certificate
+from mist.origins import origin_of
 from mist.protocols.subjects import SubjectProtocol
 from mist.protocols.subjects.info import ServerInfo
 from mist.sessions.authenticating import Credential
@@ -118,7 +119,7 @@ class NatsTransport(Transport):
             auth_timeout=self._handshake_seconds,
         )
         outbox = session.outbox  # rather than the session, which knows its protocol
-        connection = Connection(stream, outbox, nursery, hub.newcomers)
+        connection = Connection(stream, outbox, nursery, hub.newcomers, origin_of(address))
         silence = self._open[session] = _Silence(trio.current_time())
         hub.sessions.attach(session)
         try:

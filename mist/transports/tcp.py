@@ -10,6 +10,7 @@ import trio
 
 from mist.commands import Invalid
 from mist.errors import CommandError, SessionEnded, TokenExpired, TokenRevoked
+from mist.origins import origin_of
 from mist.replies import Failed
 from mist.sessions.authenticating import Credential
 from mist.sessions.close_reason import (
@@ -75,7 +76,7 @@ class TcpTransport(Transport):
             credential=Credential.SECRET,
             auth_timeout=self._handshake_seconds if unauthenticated else None,
         )
-        connection = Connection(stream, session.outbox, nursery, hub.newcomers)
+        connection = Connection(stream, session.outbox, nursery, hub.newcomers, origin_of(address))
         hub.sessions.attach(session)
         try:
             with session.scope:

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 
 import trio
 
+from mist.origins import origin_of
 from mist.sessions.hub import Hub
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.streams import close_now, peer_address, ready_stream
@@ -53,7 +54,9 @@ class Transport(ABC):
                 self._hub.sessions.refused[self._name] += 1
                 await self._turn_away(stream, address, nursery)
                 return
-            await self._hub.turns.begin(late=True)
+            # A thousand that come from one place do not keep others waiting.
+            account = self._hub.turns.account(origin_of(address))
+            await self._hub.turns.begin(account, late=True)
             if not isinstance(stream, trio.SocketStream):
                 with self._limiter.aside():
                     if not await ready_stream(stream, self._handshake_seconds):

@@ -18,6 +18,7 @@ import attrs
 import trio
 
 from mist.auth import Record
+from mist.origins import origin_of
 from mist.protocols.frames import FrameProtocol
 from mist.protocols.json.frames import JsonFrameProtocol
 from mist.protocols.rfc6455 import close_frame, ping_frame
@@ -180,7 +181,7 @@ class WebSocketTransport(Transport):
             credential=Credential.TOKEN,
             auth_timeout=self._handshake_seconds,
         )
-        connection = Connection(stream, session.outbox, nursery, hub.newcomers)
+        connection = Connection(stream, session.outbox, nursery, hub.newcomers, origin_of(address))
         status = 0  # of the answer to the handshake; none yet
         claim: Ticket | None = None
         try:

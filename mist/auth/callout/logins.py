@@ -30,6 +30,7 @@ from mist.auth.registry import Registry
 from mist.auth.revocations import is_revoked, owner_of, sub_mark
 from mist.errors import RegistryUnavailable
 from mist.message import MAX_CREDENTIAL
+from mist.origins import origin_of
 from mist.schedule import Schedule
 
 __all__ = ["LoginCallout"]
@@ -204,7 +205,7 @@ class LoginCallout:
         tags = login.tags.split(",") if login.tags else []
         said = {"credential": text, **login._asdict(), "tags": tags}
         try:
-            answer = await self._questions.ask(key, said, asker=login.address)
+            answer = await self._questions.ask(key, said, asker=origin_of(login.address))
         except Unanswered:
             raise RegistryUnavailable from None
         now = self._clock()
