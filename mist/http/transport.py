@@ -6,6 +6,7 @@ of the response before; a response must be taken at some pace. Those of a body a
 
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Final
 
 import trio
@@ -13,11 +14,13 @@ import trio
 from mist.config import Listen
 from mist.http.connection import BRIEF, READ, App, Connection, Shared, refuse
 from mist.newcomers import Newcomers
+from mist.origins import origin_of
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.forwarding import Proxies
 from mist.transports.handshake import is_upgrade
 from mist.transports.http1 import BadRequest, RequestReader
-from mist.transports.streams import ByteStream, close_now, peer_address, ready_stream
+from mist.transports.streams import ByteStream, close_now, peer_address
+from mist.transports.tls_handshake import ready_stream
 from mist.transports.websocket import WebSocketTransport
 from mist.turns import Turns
 
@@ -104,7 +107,7 @@ class HttpTransport:
         try:
             if crowded:
                 await self._turn_away(stream, address, nursery)
-            elif await self._is_ready(stream, late=late):
+            elif await self._is_ready(stream, address, late=late):
                 connection = Connection(self.shared, stream, address, nursery)
                 head = await connection.run()
                 if head is not None:
@@ -123,11 +126,11 @@ class HttpTransport:
                 self.shared.limiter.leave(ticket)
             await close_now(stream)
 
-    async def _is_ready(self, stream: trio.abc.Stream, *, late: bool) -> bool:
-        if late:  # nothing waits for these
-            return await ready_stream(stream, self._handshake_seconds)
-        with self.shared.limiter.aside():
-            return await ready_stream(stream, self._handshake_seconds)
+    async def _is_ready(self, stream: trio.abc.Stream, address: str, *, late: bool) -> bool:
+        turns = self.shared.turns
+        account = turns.account(origin_of(address))
+        with nullcontext() if late else self.shared.limiter.aside():  # nothing waits for late ones
+            return await ready_stream(stream, self._handshake_seconds, turns, account)
 
     async def _turn_away(
         self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery

@@ -22,7 +22,8 @@ from mist.sessions.hub import Hub
 from mist.sessions.receiving import CommandSession
 from mist.transports.connection import Connection
 from mist.transports.connection_limiter import ConnectionLimiter
-from mist.transports.streams import ready_stream, send
+from mist.transports.streams import send
+from mist.transports.tls_handshake import ready_stream
 from mist.transports.transport import Transport
 
 __all__ = ["NatsTransport"]
@@ -108,7 +109,8 @@ class NatsTransport(Transport):
             context = self._certificate.context
             stream = trio.SSLStream(stream, context, server_side=True, https_compatible=True)
             with self._limiter.aside():
-                if not await ready_stream(stream, self._handshake_seconds):
+                account = hub.turns.account(origin_of(address))
+                if not await ready_stream(stream, self._handshake_seconds, hub.turns, account):
                     return
         session = CommandSession(
             hub,

@@ -1,14 +1,13 @@
 """Streams without a session: fresh ones, refused ones, and those of HTTP requests."""
 
 import os
-import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
 import trio
 
-__all__ = ["ByteStream", "Wait", "close_now", "peer_address", "ready_stream", "send"]
+__all__ = ["ByteStream", "Wait", "close_now", "peer_address", "send"]
 
 _STALLED: Final = 30.0  # seconds without progress after which a reader is taken for gone
 _PIECE: Final = 65_536  # bytes in which that progress is seen where there is no socket to ask
@@ -29,23 +28,6 @@ def peer_address(stream: trio.abc.Stream) -> str:
     except OSError:
         return ""
     return str(name[0]) if isinstance(name, tuple) else ""
-
-
-async def ready_stream(stream: trio.abc.Stream, seconds: float) -> bool:
-    """Do what a stream needs before it carries bytes: the TLS handshake, in bounded time.
-
-    Returns:
-        False where that failed; the peer's fault, and no news.
-    """
-    if not isinstance(stream, trio.SSLStream):
-        return True
-    with trio.move_on_after(seconds):
-        try:
-            await stream.do_handshake()
-        except (trio.BrokenResourceError, trio.ClosedResourceError, ssl.SSLError, OSError):
-            return False
-        return True
-    return False
 
 
 async def close_now(stream: trio.abc.Stream) -> None:

@@ -16,7 +16,8 @@ import trio
 from mist.origins import origin_of
 from mist.sessions.hub import Hub
 from mist.transports.connection_limiter import ConnectionLimiter
-from mist.transports.streams import close_now, peer_address, ready_stream
+from mist.transports.streams import close_now, peer_address
+from mist.transports.tls_handshake import ready_stream
 
 __all__ = ["Transport"]
 
@@ -59,7 +60,9 @@ class Transport(ABC):
             await self._hub.turns.begin(account, late=True)
             if not isinstance(stream, trio.SocketStream):
                 with self._limiter.aside():
-                    if not await ready_stream(stream, self._handshake_seconds):
+                    if not await ready_stream(
+                        stream, self._handshake_seconds, self._hub.turns, account
+                    ):
                         return
             await self._serve(stream, address, nursery)
         except Exception:

@@ -34,7 +34,7 @@ from mist.transports.connection_limiter import ConnectionLimiter, Ticket
 from mist.transports.forwarding import BadForwarding, Proxies
 from mist.transports.handshake import PATH, Origins, Refusal
 from mist.transports.http1 import BadRequest, RequestHead, RequestReader
-from mist.transports.streams import ready_stream
+from mist.transports.tls_handshake import ready_stream
 from mist.transports.transport import Transport
 
 __all__ = ["PATH", "WebSocketTransport"]
@@ -132,7 +132,8 @@ class WebSocketTransport(Transport):
             return
         self._excess += 1
         try:
-            if await ready_stream(stream, self._handshake_seconds):
+            account = self._hub.turns.account(origin_of(address))
+            if await ready_stream(stream, self._handshake_seconds, self._hub.turns, account):
                 await self._serve(stream, address, nursery, refusal=handshake.TOO_MANY)
         finally:
             self._excess -= 1
@@ -181,7 +182,8 @@ class WebSocketTransport(Transport):
             credential=Credential.TOKEN,
             auth_timeout=self._handshake_seconds,
         )
-        connection = Connection(stream, session.outbox, nursery, hub.newcomers, origin_of(address))
+        origin = origin_of(address)
+        connection = Connection(stream, session.outbox, nursery, hub.newcomers, origin)
         status = 0  # of the answer to the handshake; none yet
         claim: Ticket | None = None
         try:
@@ -189,6 +191,10 @@ class WebSocketTransport(Transport):
                 try:
                     if head is None:
                         head, early = await self._read_head(connection)
+                        if not isinstance(stream, trio.SocketStream):
+                            # Over TLS peers don't wait among the newcomers, so that a thousand
+                            # heads may have come in one moment.
+                            await hub.turns.begin(hub.turns.account(origin), late=True)
                     if head is not None:
                         if self._proxies is not None:
                             claim, refusal = self._forward(session, head, refusal)
