@@ -4,13 +4,14 @@ Needs httpx, which is in the extra `jwt`.
 """
 
 import ssl
+from collections.abc import AsyncIterable
 from types import TracebackType
 from typing import Final, Self
 
 import httpx
 import trio
 
-__all__ = ["Web", "WebError"]
+__all__ = ["Web", "WebError", "read_answer"]
 
 _KEPT: Final = 16  # connections that are kept open
 _IDLE: Final = 30.0  # seconds for which they are
@@ -86,21 +87,33 @@ class Web:
         with trio.move_on_after(seconds):
             try:
                 async with self._client.stream("GET", url, headers=sent) as response:
-                    return response.status_code, await _read(response, most)
+                    encoding = response.headers.get("content-encoding", "identity")
+                    body = await read_answer(response.aiter_raw(), encoding, most)
+                    return response.status_code, body
             except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
                 raise WebError("connection", f"{type(error).__name__}: {error}"[:200]) from None
         raise WebError("timeout", f"no answer in {seconds:g} s")
 
 
-async def _read(response: httpx.Response, most: int) -> bytes:
-    if response.headers.get("content-encoding", "identity") != "identity":
+async def read_answer(pieces: AsyncIterable[bytes], encoding: str, most: int) -> bytes:
+    """The body of an answer.
+
+    Args:
+        pieces: it comes in.
+        encoding: its `Content-Encoding`; `identity` where it has none.
+        most: bytes.
+
+    Raises:
+        WebError: it is longer, or might be, as it is compressed.
+    """
+    if encoding != "identity":
         raise WebError("size", "the answer is compressed, which was not asked for")
     body = bytearray()
     with trio.CancelScope() as scope:
-        async for piece in response.aiter_raw():
+        async for piece in pieces:
             body += piece
             if len(body) > most:
-                # From inside, so that the generators of httpx end where they are, in this task.
+                # From inside, so that the library's generators end where they are, in this task.
                 scope.cancel()
     if len(body) > most:
         raise WebError("size", f"the answer has more than {most:,} bytes")

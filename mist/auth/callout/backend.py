@@ -19,7 +19,7 @@ import httpcore
 import httpx
 import trio
 
-from mist.auth.web import WebError
+from mist.auth.web import WebError, read_answer
 from mist.telemetry import Tracing
 from mist.turns import Account, Turns
 
@@ -134,25 +134,16 @@ class Backend:
                     # Left over from the answer before: it is about another question. The
                     # connection is closed, as with all that is not read to its end.
                     raise WebError("connection", "the answer was there before its question")
-                return response.status, await _read(response)
+                pieces = response.aiter_stream()
+                answer = await read_answer(pieces, _encoding(response), _MOST_BYTES)
+                return response.status, answer
         except _FAILURES as error:
             raise WebError("connection", f"{type(error).__name__}: {error}"[:200]) from None
 
 
-async def _read(response: httpcore.Response) -> bytes:
-    encodings = [value for name, value in response.headers if name.lower() == b"content-encoding"]
-    if any(each != b"identity" for each in encodings):
-        raise WebError("size", "the answer is compressed, which was not asked for")
-    body = bytearray()
-    with trio.CancelScope() as scope:
-        async for piece in response.aiter_stream():
-            body += piece
-            if len(body) > _MOST_BYTES:
-                # From inside, so that the library's generators end where they are, in this task.
-                scope.cancel()
-    if len(body) > _MOST_BYTES:
-        raise WebError("size", f"the answer has more than {_MOST_BYTES:,} bytes")
-    return bytes(body)
+def _encoding(response: httpcore.Response) -> str:
+    named = [value for name, value in response.headers if name.lower() == b"content-encoding"]
+    return b", ".join(named).decode("latin-1") if named else "identity"
 
 
 class _Stream(httpcore.AsyncNetworkStream):
