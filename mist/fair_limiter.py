@@ -7,11 +7,10 @@ for little comes before who has asked for much, however long that has been waiti
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from weakref import WeakValueDictionary
 
 import trio
 
-from mist.turn_queue import Account, TurnQueue
+from mist.turn_queue import Account, Accounts, TurnQueue
 
 __all__ = ["FairLimiter"]
 
@@ -26,7 +25,7 @@ class FairLimiter:
     def __init__(self, most: int) -> None:
         self._free = most
         self._queue = TurnQueue(trio.current_time)
-        self._accounts: WeakValueDictionary[str, Account] = WeakValueDictionary()
+        self._accounts = Accounts()
 
     @asynccontextmanager
     async def place(self, name: str) -> AsyncIterator[None]:
@@ -36,7 +35,7 @@ class FairLimiter:
             name: of whom it is for; places are shared fairly between names.
         """
         # Kept by this task, and gone with the last that has it.
-        account = self._accounts.setdefault(name, Account())
+        account = self._accounts.of(name)
         await self._take(account)
         try:
             yield

@@ -13,12 +13,11 @@ any more waits like everyone.
 
 import select
 from typing import Final
-from weakref import WeakValueDictionary
 
 import attrs
 import trio
 
-from mist.turn_queue import Account, Place, TurnQueue
+from mist.turn_queue import Account, Accounts, Place, TurnQueue
 from mist.turns import let_others_run
 
 __all__ = ["Newcomers"]
@@ -56,7 +55,7 @@ class Newcomers:
         self._waiting: dict[int, _Newcomer] = {}  # by file descriptors, those in `_epoll`
         self._queue = TurnQueue(trio.current_time)  # of those that are readable
         self._queued = 0
-        self._accounts: WeakValueDictionary[str, Account] = WeakValueDictionary()
+        self._accounts = Accounts()
 
     @property
     def waiting(self) -> int:
@@ -74,7 +73,7 @@ class Newcomers:
             await trio.lowlevel.wait_readable(fd)
             return
         self._epoll.register(fd, select.EPOLLIN)
-        newcomer = _Newcomer(self._accounts.setdefault(origin, Account()))
+        newcomer = _Newcomer(self._accounts.of(origin))
         self._waiting[fd] = newcomer
         try:
             await newcomer.woken.wait()

@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from typing import Final
+from weakref import WeakValueDictionary
 
 import attrs
 import trio
 
-__all__ = ["Account", "Place", "TurnQueue"]
+__all__ = ["Account", "Accounts", "Place", "TurnQueue"]
 
 _LIVE: Final = 3  # turns in a row that are not late ones, where some of these wait
 
@@ -39,6 +40,20 @@ class Account:
 
     cost: float = 1.0
     turns: float = 0.0
+
+
+class Accounts:
+    """Accounts by name. Nothing is kept of those that nobody has."""
+
+    def __init__(self) -> None:
+        self._accounts: WeakValueDictionary[str, Account] = WeakValueDictionary()
+
+    def of(self, name: str) -> Account:
+        """The account of this name: one for all who ask for it while any of them keeps it."""
+        account = self._accounts.get(name)
+        if account is None:
+            account = self._accounts[name] = Account()
+        return account
 
 
 @attrs.define(eq=False)

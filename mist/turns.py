@@ -25,11 +25,10 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, TypeVar
-from weakref import WeakValueDictionary
 
 import trio
 
-from mist.turn_queue import Account, Place, TurnQueue
+from mist.turn_queue import Account, Accounts, Place, TurnQueue
 
 __all__ = ["Account", "Turns", "emptying", "let_others_run", "outcome_of"]
 
@@ -104,14 +103,11 @@ class Turns(trio.abc.Instrument):
         self._full = False  # whether the pass before used up its budget
         self._asked: trio.Event | None = None  # set when there is somebody to wake
         self._running = False
-        self._accounts: WeakValueDictionary[str, Account] = WeakValueDictionary()
+        self._accounts = Accounts()
 
     def account(self, name: str) -> Account:
         """The account of this name: one for all who ask for it while any of them keeps it."""
-        account = self._accounts.get(name)
-        if account is None:
-            account = self._accounts[name] = Account()
-        return account
+        return self._accounts.of(name)
 
     @property
     def over(self) -> bool:
