@@ -14,7 +14,6 @@ import trio
 from mist.config import Listen
 from mist.http.connection import BRIEF, READ, App, Connection, Shared, refuse
 from mist.newcomers import Newcomers
-from mist.origins import origin_of
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.forwarding import Proxies
 from mist.transports.handshake import is_upgrade
@@ -128,9 +127,8 @@ class HttpTransport:
 
     async def _is_ready(self, stream: trio.abc.Stream, address: str, *, late: bool) -> bool:
         turns = self.shared.turns
-        account = turns.account(origin_of(address))
         with nullcontext() if late else self.shared.limiter.aside():  # nothing waits for late ones
-            return await ready_stream(stream, self._handshake_seconds, turns, account)
+            return await ready_stream(stream, self._handshake_seconds, turns, address)
 
     async def _turn_away(
         self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery

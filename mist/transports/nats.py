@@ -109,8 +109,7 @@ class NatsTransport(Transport):
             context = self._certificate.context
             stream = trio.SSLStream(stream, context, server_side=True, https_compatible=True)
             with self._limiter.aside():
-                account = hub.turns.account(origin_of(address))
-                if not await ready_stream(stream, self._handshake_seconds, hub.turns, account):
+                if not await ready_stream(stream, self._handshake_seconds, hub.turns, address):
                     return
         session = CommandSession(
             hub,

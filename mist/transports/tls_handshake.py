@@ -10,20 +10,19 @@ import ssl
 
 import trio
 
+from mist.origins import origin_of
 from mist.turns import Account, Turns
 
 __all__ = ["ready_stream"]
 
 
-async def ready_stream(
-    stream: trio.abc.Stream, seconds: float, turns: Turns, account: Account | None = None
-) -> bool:
+async def ready_stream(stream: trio.abc.Stream, seconds: float, turns: Turns, address: str) -> bool:
     """Do what a stream needs before it carries bytes: the TLS handshake, in bounded time.
 
     Args:
         seconds: for all of it, waiting for turns included.
         turns: of the event loop.
-        account: whom they are charged to; None is nobody else's.
+        address: of the peer, whose origin they are charged to.
 
     Returns:
         False where that failed; the peer's fault, and no news.
@@ -31,7 +30,7 @@ async def ready_stream(
     if not isinstance(stream, trio.SSLStream):
         return True
     below = stream.transport_stream
-    stream.transport_stream = _InTurns(below, turns, account)
+    stream.transport_stream = _InTurns(below, turns, turns.account(origin_of(address)))
     try:
         with trio.move_on_after(seconds):
             try:
@@ -47,7 +46,7 @@ async def ready_stream(
 class _InTurns(trio.abc.Stream):
     """A stream whose reader, which does a step with what has come, waits for a turn before."""
 
-    def __init__(self, stream: trio.abc.Stream, turns: Turns, account: Account | None) -> None:
+    def __init__(self, stream: trio.abc.Stream, turns: Turns, account: Account) -> None:
         self._stream = stream
         self._turns = turns
         self._account = account

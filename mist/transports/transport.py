@@ -56,13 +56,11 @@ class Transport(ABC):
                 await self._turn_away(stream, address, nursery)
                 return
             # A thousand that come from one place do not keep others waiting.
-            account = self._hub.turns.account(origin_of(address))
-            await self._hub.turns.begin(account, late=True)
+            turns = self._hub.turns
+            await turns.begin(turns.account(origin_of(address)), late=True)
             if not isinstance(stream, trio.SocketStream):
                 with self._limiter.aside():
-                    if not await ready_stream(
-                        stream, self._handshake_seconds, self._hub.turns, account
-                    ):
+                    if not await ready_stream(stream, self._handshake_seconds, turns, address):
                         return
             await self._serve(stream, address, nursery)
         except Exception:

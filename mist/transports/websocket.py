@@ -132,8 +132,7 @@ class WebSocketTransport(Transport):
             return
         self._excess += 1
         try:
-            account = self._hub.turns.account(origin_of(address))
-            if await ready_stream(stream, self._handshake_seconds, self._hub.turns, account):
+            if await ready_stream(stream, self._handshake_seconds, self._hub.turns, address):
                 await self._serve(stream, address, nursery, refusal=handshake.TOO_MANY)
         finally:
             self._excess -= 1

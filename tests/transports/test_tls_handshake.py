@@ -11,6 +11,8 @@ import trustme
 from mist.transports.tls_handshake import ready_stream
 from mist.turns import Account, Turns
 
+ADDRESS = "192.0.2.7"
+
 
 class Held(Turns):
     """Gives no turn before it is told to."""
@@ -47,11 +49,12 @@ async def pair() -> Pair:
 
 async def test_nothing_is_answered_before_its_turn(pair: Pair, nursery: trio.Nursery) -> None:
     client, server = pair
-    turns, account, below = Held(), Account(), server.transport_stream
+    turns, below = Held(), server.transport_stream
+    account = turns.account(ADDRESS)
     done: list[bool] = []
 
     async def shake() -> None:
-        done.append(await ready_stream(server, 60, turns, account))
+        done.append(await ready_stream(server, 60, turns, ADDRESS))
 
     nursery.start_soon(shake)
     nursery.start_soon(client.do_handshake)
@@ -92,7 +95,7 @@ async def test_a_handshake_that_fails_is_no_news(
     client, server = pair
     below = server.transport_stream
     nursery.start_soon(partial(says, client))
-    assert not await ready_stream(server, 0.1, Turns())
+    assert not await ready_stream(server, 0.1, Turns(), ADDRESS)
     assert server.transport_stream is below
     await trio.aclose_forcefully(client)
     await trio.aclose_forcefully(server)
@@ -101,5 +104,5 @@ async def test_a_handshake_that_fails_is_no_news(
 
 async def test_what_is_no_tls_is_ready() -> None:
     near, far = trio.testing.memory_stream_pair()
-    assert await ready_stream(near, 0.1, Held())
+    assert await ready_stream(near, 0.1, Held(), ADDRESS)
     await far.aclose()
