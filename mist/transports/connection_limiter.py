@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Network, IPv6Network
 from typing import Final
 
 import attrs
 
 from mist.change import Change
-from mist.origins import origin_of
+from mist.origins import ip_of, origin_of
 
 __all__ = ["ConnectionLimiter", "Ticket"]
 
@@ -137,12 +137,7 @@ class ConnectionLimiter:
         return self._counted(address)
 
     def _count(self, address: str) -> str:
-        try:
-            ip = ip_address(address.partition("%")[0])
-        except ValueError:
-            return ""
-        if isinstance(ip, IPv6Address) and ip.ipv4_mapped is not None:
-            ip = ip.ipv4_mapped
-        if ip.is_loopback or any(ip in network for network in self._proxies):
+        ip = ip_of(address)
+        if ip is None or ip.is_loopback or any(ip in network for network in self._proxies):
             return ""
         return origin_of(address)

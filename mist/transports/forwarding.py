@@ -24,6 +24,7 @@ from typing import Final
 import attrs
 
 from mist.errors import MistError
+from mist.origins import ip_of
 
 __all__ = ["FORWARDING", "BadForwarding", "Forwarded", "Proxies", "is_forwarded"]
 
@@ -114,7 +115,8 @@ class Proxies:
         """
         if peer in self._noted or len(self._noted) >= _MOST_NOTED or not is_forwarded(headers):
             return
-        if _is_private(peer):
+        ip = ip_of(peer)
+        if ip is not None and ip.is_private:
             self._noted.add(peer)
             log.warning(
                 "a proxy passes requests on, and all of its clients count as that one address: "
@@ -170,25 +172,13 @@ class Proxies:
         return address, place
 
     def _contain(self, address: str) -> bool:
-        try:
-            ip = ip_address(address.partition("%")[0])
-        except ValueError:
-            return False
-        if isinstance(ip, IPv6Address) and ip.ipv4_mapped is not None:
-            ip = ip.ipv4_mapped
-        return any(ip in network for network in self._networks)
+        ip = ip_of(address)
+        return ip is not None and any(ip in network for network in self._networks)
 
 
 def is_forwarded(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """Whether a request says that it was passed on. Then it is nobody's on this machine."""
     return any(name in FORWARDING for name, _ in headers)
-
-
-def _is_private(address: str) -> bool:
-    try:
-        return ip_address(address.partition("%")[0]).is_private
-    except ValueError:
-        return False
 
 
 def _listed(found: Mapping[bytes, list[str]], name: bytes) -> list[str]:

@@ -187,7 +187,7 @@ def test_a_proxy_near_by_that_is_not_trusted_is_told_of_once(
     passed_on = [(b"host", b"a"), (b"x-forwarded-for", b"192.0.2.1")]
     proxies = Proxies([ip_network("10.0.0.0/8")])
     proxies.note_untrusted([(b"host", b"a")], "192.168.0.1")
-    for peer in ("8.8.8.8", "2606:4700::1", "", "not an address"):
+    for peer in ("8.8.8.8", "::ffff:8.8.8.8", "2606:4700::1", "", "not an address"):
         proxies.note_untrusted(passed_on, peer)
     assert caplog.records == []
     for peer in ("192.168.0.1", "127.0.0.1", "fd00::1%eth0", "192.168.0.1", "127.0.0.1"):
