@@ -32,7 +32,7 @@ class FairLimiter:
         """Wait for a place, and have it in the block. A checkpoint only where it waits.
 
         Args:
-            name: of whom it is for; places are shared fairly between names.
+            name: of the account; places are shared fairly between accounts.
         """
         # Kept by this task, and gone with the last that has it.
         account = self._accounts.of(name)

@@ -41,11 +41,11 @@ def read_secret_file(path: Path, what: str) -> bytes:
 
 
 def is_exposed(found: os.stat_result) -> bool:
-    """Whether others than those whom a file is for can read or write it.
+    """Whether others than its owner can read or write a file.
 
-    It is for its owner. Where somebody else gave it to this process's group, as container and
-    systemd secrets and root's files for a service are, that group may read it, too: with a
-    stricter mode this process could not.
+    Where another user owns it and its group alone may read it, it isn't: so secrets of containers
+    and of systemd are given to a process, and root's files to a service. With a stricter mode this
+    process could not read it.
     """
     others = found.st_mode & _OTHERS
     is_given = found.st_uid != os.geteuid() or found.st_gid != os.getegid()

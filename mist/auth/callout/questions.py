@@ -4,8 +4,8 @@ A question is asked once for all tasks that wait for its answer, in a task of it
 comes and goes has no more of them asked than one that stays. At most so many are asked at a
 time, and others wait for their turn; waiting counts as part of the second that each has. Beyond
 that, nobody waits: the answer is that it can't be told now. Turns are fair to askers, such as
-addresses, and none has more than half of the room: who makes up credentials, a thousand at a time,
-keeps no one waiting whose address is another one.
+addresses, and none has more than half of the room: a peer that makes up a thousand credentials
+keeps nobody at another address waiting.
 
 The other server can tell that a question is from here by its signature, where both have a secret:
 
@@ -37,7 +37,7 @@ _TTL: Final = 60.0  # where the answer doesn't say
 _TTL_OF_NO: Final = 5.0  # likewise
 _AT_ONCE: Final = 64  # questions
 _WAITING: Final = 1_024  # those that are asked, and those that wait for their turn
-_OF_ONE: Final = _WAITING // 2  # likewise, of one asker
+_OF_ONE: Final = _WAITING // 2  # of these, that one asker may have
 _REFUSED: Final = (401, 403)
 
 
