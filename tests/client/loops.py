@@ -22,9 +22,9 @@ import trio
 import trio.testing
 
 import mist.client
-from mist.client import Client
+from mist.client import Client, Message, Subscription
 
-__all__ = ["asyncio_loop", "begun", "connect", "trio_only"]
+__all__ = ["asyncio_loop", "begun", "connect", "next_of", "trio_only"]
 
 _loop: asyncio.AbstractEventLoop | None = None
 
@@ -126,6 +126,17 @@ def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[], Any]) -> 
 
     loop.call_soon_threadsafe(run)
     return future.result(10)
+
+
+async def next_of(subscription: Subscription, count: int) -> list[Message]:
+    """The next messages, by one call to the other loop: one for each would take most of a test."""
+
+    async def following(subscription: Subscription) -> list[Message]:
+        return [await anext(subscription) for _ in range(count)]
+
+    if isinstance(subscription, _There):
+        return await _call(subscription._loop, following, subscription._subject)  # type: ignore[no-any-return]
+    return await following(subscription)
 
 
 async def begun(client: object) -> None:

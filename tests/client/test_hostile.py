@@ -26,9 +26,9 @@ from mist.client import (
 )
 from mist.history import Policy
 from tests.client.fakes import Fake
-from tests.client.loops import begun, connect, trio_only
+from tests.client.loops import begun, connect, next_of, trio_only
 from tests.client.test_client import Gate, States
-from tests.client.test_history import DIALECTS, Place, place_at, take, until
+from tests.client.test_history import DIALECTS, Place, place_at, take, take_numbers, until
 from tests.servers import port_of, running
 
 
@@ -496,9 +496,7 @@ async def test_what_is_trimmed_while_it_is_replayed_is_told_where_it_was(
     got: list[int] = []
     assert place.server.hub.sequencer is not None
     history = place.server.hub.sequencer.history
-    for n in range(1_500):
-        await place.publisher.publish(["a"], f"{n} " + "x" * 20_000)
-    await place.publisher.flush()
+    await place.fill(1_500, size=20_000)
     async with (
         place.connect(dialect) as client,
         client.subscribe(["b"], raise_on_gap=True) as other,
@@ -523,14 +521,8 @@ async def test_what_is_trimmed_while_it_is_replayed_is_told_where_it_was(
 # a program that changes its mind
 
 
-async def fill(place: Place, count: int = 3_000, tags: str = "a") -> None:
-    for n in range(count):
-        await place.publisher.publish(tags.split(","), f"{n} " + "x" * 1_000)
-    await place.publisher.flush()
-
-
 async def test_a_token_swapped_during_a_replay_ends_what_it_does_not_allow(place: Place) -> None:
-    await fill(place, tags="a,b")
+    await place.fill(tags="a,b")
     await place.publisher.register(["b"], "B")
     async with (
         place.connect("ws") as client,
@@ -540,13 +532,9 @@ async def test_a_token_swapped_during_a_replay_ends_what_it_does_not_allow(place
         await anext(gone)
         await client.authenticate("B")
         with pytest.raises(Revoked):
-            while True:
-                await anext(gone)
+            await take(gone, 100_000)
         await place.publish("on", tags="b")
-        found = [
-            int(message.text.split()[0]) for message in [await anext(kept) for _ in range(3_000)]
-        ]
-        assert found == list(range(3_000))
+        assert await take_numbers(kept, 3_000) == list(range(3_000))
         assert await take(kept, 1) == ["on"]
         await place.proxies["ws"].cut()
         await place.publish("after", tags="b")
@@ -609,7 +597,7 @@ async def test_subscriptions_come_and_go_during_a_resume_in_flight(
     place: Place, dialect: str, seed: int
 ) -> None:
     random = Random(seed)
-    await fill(place, 2_000)
+    await place.fill(2_000)
     proxy = place.proxies[dialect]
     gaps: list[Gap] = []
     async with (
@@ -635,7 +623,7 @@ async def test_subscriptions_come_and_go_during_a_resume_in_flight(
             await trio.sleep(random.random() * 0.05)
             await proxy.cut()
             await place.publish(f"cut {n}")
-        got = [message.id for message in [await anext(steady) for _ in range(2_012)]]
+        got = [message.id for message in await next_of(steady, 2_012)]
         assert got == list(range(1, 2_013))
         nursery.cancel_scope.cancel()
     assert gaps == []
@@ -645,7 +633,7 @@ async def test_when_all_who_came_and_went_are_gone_the_server_knows(
     place: Place, dialect: str
 ) -> None:
     random = Random(5)
-    await fill(place, 500)
+    await place.fill(500)
     async with place.connect(dialect) as client, client.subscribe(["z"]):
 
         async def visit() -> None:
@@ -684,7 +672,7 @@ async def test_cancelled_stores_leave_the_ids_of_the_others_right(place: Place) 
 
 
 async def test_a_client_is_closed_with_a_resume_in_flight(place: Place, dialect: str) -> None:
-    await fill(place)
+    await place.fill()
     proxy = place.proxies[dialect]
     for resumed in (False, True):
         states = States()
