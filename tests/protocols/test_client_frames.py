@@ -36,9 +36,9 @@ def client_frame(
         header = struct.pack("!BBH", first, 0x80 | 126, size)
     else:
         header = struct.pack("!BBQ", first, 0x80 | 127, size)
-    return (
-        header + mask + bytes(a ^ b for a, b in zip(payload, itertools.cycle(mask), strict=False))
-    )
+    key = (mask * (size // 4 + 1))[:size]
+    masked = int.from_bytes(payload, "big") ^ int.from_bytes(key, "big")
+    return header + mask + masked.to_bytes(size, "big")
 
 
 def plainly(stream: bytes) -> Iterator[Event]:
