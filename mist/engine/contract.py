@@ -293,7 +293,11 @@ class Engine(ABC):
 
     @abstractmethod
     async def standing(self) -> Standing:
-        """Where the log stands now."""
+        """Where the log stands now.
+
+        Raises:
+            Forked: the realm is not there any more. Nodes that enter again make another one.
+        """
 
     @abstractmethod
     async def stage(self, batch: str, part: int, body: bytes) -> None:

@@ -6,7 +6,7 @@ acknowledged by then, and however many ask, one call is under way.
 
 import trio
 
-from mist.engine.contract import Engine, EngineUnavailable, Standing
+from mist.engine.contract import Engine, EngineUnavailable, Forked, Standing
 
 __all__ = ["SharedStanding"]
 
@@ -19,13 +19,14 @@ class SharedStanding:
         self._asking = trio.Lock()
         self._begun = 0  # calls
         self._answered = 0  # the number of the last one with an outcome
-        self._outcome: Standing | EngineUnavailable = EngineUnavailable()
+        self._outcome: Standing | EngineUnavailable | Forked = EngineUnavailable()
 
     async def ask(self) -> Standing:
         """Where the log stands; see the module.
 
         Raises:
             EngineUnavailable: it doesn't answer.
+            Forked: see `Engine.standing`.
         """
         before = self._begun
         async with self._asking:
@@ -34,9 +35,9 @@ class SharedStanding:
                 number = self._begun
                 try:
                     self._outcome = await self._engine.standing()
-                except EngineUnavailable as error:
+                except (EngineUnavailable, Forked) as error:
                     self._outcome = error.as_value()
                 self._answered = number
-            if isinstance(self._outcome, EngineUnavailable):
+            if isinstance(self._outcome, EngineUnavailable | Forked):
                 raise self._outcome.as_value()
             return self._outcome

@@ -23,7 +23,7 @@ from mist.broker.broker import Broker
 from mist.broker.queue_shares import QueueKey, QueueShares
 from mist.commands import Since
 from mist.engine.clock import EngineClock
-from mist.engine.contract import EngineUnavailable, check_size
+from mist.engine.contract import EngineUnavailable, Forked, check_size
 from mist.engine.entries import (
     Erase,
     ForgottenKeys,
@@ -319,7 +319,7 @@ class NodeSequencer(Sequencer):
     async def latest(self) -> int:
         try:
             newest = (await self._standing.ask()).newest
-        except EngineUnavailable as error:
+        except (EngineUnavailable, Forked) as error:
             raise HistoryUnavailable(REFUSED) from error
         await self._follower.reach(newest)
         await self._delivered(newest)

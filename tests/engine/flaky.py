@@ -9,6 +9,7 @@ from mist.engine.contract import (
     Checkpoint,
     Engine,
     EngineUnavailable,
+    Forked,
     Known,
     NotEntered,
     Placed,
@@ -28,6 +29,7 @@ class FlakyEngine(Engine):
         lose_requests, lose_replies: how many of the next appends don't get there, or of which the
             answer doesn't get back.
         down: whether nothing gets there.
+        gone: whether the realm is not there, as the engine is asked where the log stands.
         stalls: seconds after which it is known that an append gets no answer.
         deaf: whether nothing is read.
         busy: whether no read finds nothing, as where others publish all the time.
@@ -41,7 +43,7 @@ class FlakyEngine(Engine):
         self.lose_requests = self.lose_replies = self.appends = 0
         self.skew = self.strangers = 0
         self.stalls = 0.0
-        self.down = self.deaf = self.busy = False
+        self.down = self.gone = self.deaf = self.busy = False
         self.held = trio.Event()
         self.held.set()
         self._engine = engine
@@ -96,6 +98,8 @@ class FlakyEngine(Engine):
 
     async def standing(self) -> Standing:
         await self._check()
+        if self.gone:
+            raise Forked
         return await self._engine.standing()
 
     async def stage(self, batch: str, part: int, body: bytes) -> None:

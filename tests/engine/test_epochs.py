@@ -108,6 +108,18 @@ async def test_a_publisher_that_enters_again_tells_the_reader_of_another_epoch(
     assert [each.data for each in await replay(one.node.history)] == [b"1", b"4"]
 
 
+async def test_what_is_newest_is_refused_while_the_realm_is_not_there(start: Start) -> None:
+    one = await start()
+    await published(one, b"1")
+    client = join(one.hub)
+    one.engine.gone = True
+    await client.receive(b"last\n")
+    assert take(client) == b"error History is unavailable\n"
+    one.engine.gone = False
+    await client.receive(b"last\n")
+    assert take(client) == b"last %b 1\n" % one.sequencer.epoch.encode()
+
+
 async def test_what_is_on_its_way_at_a_fork_is_refused(start: Start) -> None:
     one = await start()
     publisher = join(one.hub)
