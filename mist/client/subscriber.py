@@ -209,6 +209,9 @@ class Subscriber:
                 each.keep_place()  # no gap belongs to it
             elif each.seen is not None:
                 same = since.epoch == event.epoch
+                # Of another log the server has judged the lowest position, and no other: what
+                # came behind it may be lost there, and comes again where it is not.
+                complete = same or each.seen <= (since.after or 0)
                 each.move_to(min(each.seen, event.id) if same else 0, event.epoch)
             elif since.after is not None:
                 valid = since.epoch in (None, event.epoch) and since.after <= event.id

@@ -480,11 +480,14 @@ class SubscriptionTable {
   }
 
   /**
-   * One stream for all begins at the lowest of their positions, and brings everything in order.
-   * `id` is the end of the log, as far as known.
+   * One stream for all begins at the lowest of their positions, `after`, and brings everything in
+   * order. `id` is the end of the log, as far as known.
    */
-  streamStarted({epoch, id, recovered}) {
+  streamStarted({epoch, id, recovered}, after) {
     const listeners = this.asked;
+    // In another log the server has judged the lowest position, and no other: what came behind it
+    // may be lost there, and comes again where it is not.
+    const unknown = listeners.filter((each) => each.epoch !== epoch && each.seen > after);
     for (const each of listeners) {
       // A log that ends before a position was restored to an earlier state.
       each.seen = each.epoch === epoch ? Math.min(each.seen, id) : 0;
@@ -494,7 +497,7 @@ class SubscriptionTable {
     this.#end = id;
     this.#newest = this.lowest;
     for (const each of listeners) this.#goLive(each);
-    if (!recovered) this.#gap(listeners, "history");
+    this.#gap(recovered ? unknown : listeners, "history");
   }
 
   /** The listeners that the server was asked for. */
@@ -1459,7 +1462,7 @@ class StreamTransport extends HttpTransport {
     for await (const {type, data} of events(response.body, signal)) {
       if (type === "end" && data.code === 1000) return; // its last subscription was revoked
       if (type === "end") throw closeFailure(data.code, data.reason);
-      this.#take(type, data);
+      this.#take(type, data, id);
       await table.queue.waitUncongested();
     }
     throw lost("the stream ended");
@@ -1477,7 +1480,7 @@ class StreamTransport extends HttpTransport {
     }
   }
 
-  #take(type, data) {
+  #take(type, data, id) {
     const {table} = this;
     switch (type) {
       case "ready":
@@ -1485,7 +1488,7 @@ class StreamTransport extends HttpTransport {
         if (data.epoch === null) {
           table.subscribedWithoutHistory(new SubscribeRequest(undefined, table.asked));
         } else {
-          table.streamStarted(data);
+          table.streamStarted(data, id);
         }
         break;
       case "message":
@@ -1557,7 +1560,8 @@ class PollTransport extends HttpTransport {
       const answer = await this.poll(tagSets, position, timeout, signal);
       this.answered();
       // Its id is how far it has read, at most the end of the log; or the log was reset.
-      table.streamStarted({...answer, id: answer.id < position.id ? answer.id : Infinity});
+      const end = answer.id < position.id ? answer.id : Infinity;
+      table.streamStarted({...answer, id: end}, position.id);
       for (const each of answer.messages) table.receive(each);
       table.advanceTo(answer.id);
       if (!answer.messages.length) table.caughtUp(); // else there may be more

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 import trio
 import trio.testing
+from trio_websocket import ConnectionClosed
 
 import mist.client
 from mist.client import (
@@ -33,12 +34,14 @@ from mist.errors import TooManyRequests as Limited
 from mist.history import Policy
 from mist.server import Server
 from mist.sessions.receiving import CommandSession
+from tests.client.fakes import Fake
 from tests.client.loops import connect, next_of, trio_only
 from tests.client.test_client import Proxy, States
 from tests.servers import running
 from tests.waiting import until
 
 DIALECTS = ["tcp", "ws"]
+STARTED = '{"success":true,"command":"subscribe","epoch":"E","id":5,"recovered":true}'
 
 
 class Place:
@@ -598,6 +601,47 @@ async def test_what_is_refused_for_a_while_is_waited_for(
             await until(lambda: failures >= 3)
         assert await take(subscription, 1) == ["2"]
     assert gaps == []
+
+
+@trio_only
+async def test_who_was_ahead_of_others_is_told_of_a_gap_where_the_log_is_another_one(
+    nursery: trio.Nursery, dialect: str
+) -> None:
+    """All resume from the lowest position; that it is in the other log says nothing of theirs."""
+    fake: Fake = await nursery.start(Fake(dialect).run)
+    cut = False
+
+    def ping(connection: int) -> list[str]:
+        if cut and connection == 1:
+            raise trio.BrokenResourceError if dialect == "tcp" else ConnectionClosed(None)
+        return ["pong"] if dialect == "tcp" else ['{"success":true,"command":"ping"}']
+
+    def subscribe(connection: int) -> list[str]:
+        found = [] if dialect == "tcp" else [STARTED.replace("E", "EF"[connection - 1])]
+        old = fake.deliver(1, "b1", "b")
+        return [*found, old] if connection == 1 else [*found, fake.deliver(3, "both", "a,b")]
+
+    frame = '{"command": "%s"' if dialect == "ws" else "%s"
+    fake.answers = {
+        frame % "ping": ping,
+        frame % "subscribe": subscribe,
+        "resume": subscribe,
+        "last": lambda connection: [f"last {'EF'[connection - 1]} 5"],
+    }
+    gaps: dict[str, list[Gap]] = {"a": [], "b": []}
+    token = "T" if dialect == "ws" else None
+    async with (
+        connect(fake.url, token=token, backoff_base=0.001) as client,
+        client.subscribe(["a"], on_gap=gaps["a"].append) as ahead,
+    ):
+        await client.ping()
+        await fake.push(fake.deliver(6, "a6"))
+        assert await take(ahead, 1) == ["a6"]
+        cut = True
+        async with client.subscribe(["b"], since=0, on_gap=gaps["b"].append) as behind:
+            assert await take(behind, 2) == ["b1", "both"]
+            assert await take(ahead, 1) == ["both"]
+    assert gaps == {"a": [Gap(reconnected=True)], "b": []}
 
 
 # without a history

@@ -237,3 +237,52 @@ def test_a_subscription_that_is_revoked_before_it_holds_is_told() -> None:
     client.close();
     """
     assert run(script) == ["not_granted"]
+
+
+# A server that has begun another epoch since it gave "a" what there was up to 5, and "b" up to 2.
+FORKED = """
+const told = (data, id, ...keys) => ({data, id, keys});
+const page = (epoch, id, message) => ({epoch, id, recovered: true, messages: [message]});
+const pages = {
+  null: page("E", 5, told("old", 5, "a")),
+  "4": page("E", 5, told("old", 5, "a")),
+  "0": page("E", 2, told("old", 2, "b")),
+  "E:2": page("F", 8, told("new", 8, "a", "b")),
+};
+const json = (value) => new Response(JSON.stringify(value));
+globalThis.fetch = async (target, {signal}) => {
+  const {pathname, searchParams} = new URL(target);
+  if (pathname === "/v1/endpoints") return json({stream: "/stream", poll: "/poll", history: true});
+  const found = pages[searchParams.get("since")];
+  if (!found) {
+    await new Promise((resolve) => signal.addEventListener("abort", resolve));
+    throw signal.reason;
+  }
+  if (pathname === "/poll") return json(found);
+  const event = (type, data) => `event: ${type}\\ndata: ${JSON.stringify(data)}\\n\\n`;
+  return new Response(event("ready", found) + event("message", found.messages[0]));
+};
+const client = connect("http://127.0.0.1:9", {token: "T", transports: [transport]});
+const events = {a: [], b: []};
+client.on("gap", ({subscriptions}) => {
+  for (const {tags: [tag]} of subscriptions) events[tag].push("gap");
+});
+const listen = (tag, since) => new Promise((resolve) => {
+  client.subscribe([tag], ({data}) => {
+    events[tag].push(data);
+    if (data === "new") resolve();
+  }, {since});
+});
+await Promise.all([listen("a", 4), listen("b", 0)]);
+say(events);
+client.close();
+"""
+
+
+@pytest.mark.parametrize("transport", ["sse", "polling"])
+def test_who_was_ahead_of_others_is_told_of_a_gap_where_the_log_is_another_one(
+    transport: str,
+) -> None:
+    """All begin at the lowest position; that it is in the other log says nothing of theirs."""
+    found = run_script(START + FORKED, module=MODULE, transport=transport)
+    assert found == [{"a": ["old", "gap", "new"], "b": ["old", "new"]}]
