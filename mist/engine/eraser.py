@@ -25,6 +25,10 @@ _RETRY: Final = 1.0  # seconds
 _REMEMBERED: Final = 100  # results
 
 
+def _nothing() -> None:
+    pass
+
+
 class Erase(Protocol):
     """See `mist.history.History.erase`."""
 
@@ -79,13 +83,17 @@ class Eraser:
             self._done.popitem(last=False)
         self._changed.notify()
 
-    async def finished(self, offset: int) -> Erased:
+    async def finished(self, offset: int, check: Callable[[], None] = _nothing) -> Erased:
         """Wait until the erasure of that record is carried out here.
+
+        Args:
+            check: called now and then, meanwhile. What it raises is passed on.
 
         Returns:
             What was erased; nothing where that is not known any more.
         """
         while self._mirror.offset < offset or 0 < self.pending <= offset:
+            check()
             with trio.move_on_after(_RETRY):
                 await self._changed.wait()
         return self._done.get(offset, Erased())

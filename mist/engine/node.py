@@ -98,6 +98,11 @@ class Node:
             await mirror.go_on(standing.epoch, _ancestors(standing))
         self._next_name, self.standing = "", standing
 
+    def has(self, epoch: str, offset: int) -> bool:
+        """Whether a record that was appended in an epoch is in the log, as it was entered last."""
+        standing = self.standing
+        return epoch == standing.epoch or standing.shares(Known(epoch, offset, 0))
+
     def _note_lost(self, standing: Standing, known: Known) -> None:
         kept = {**_ancestors(standing), standing.epoch: standing.newest}.get(known.epoch)
         if kept is None:

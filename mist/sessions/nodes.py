@@ -5,6 +5,7 @@ for a while is listed as silent, and forgotten later.
 """
 
 import math
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Final
@@ -19,6 +20,7 @@ from mist.engine.eraser import Erase, Eraser
 from mist.engine.errors import EngineUnavailable
 from mist.engine.members import Member
 from mist.engine.node import Node
+from mist.errors import HistoryUnavailable
 from mist.history.erasure import Erased, Erasure
 from mist.sessions.known_nodes import KnownNode, NodeState
 from mist.sessions.node_sequencer import NodeSequencer
@@ -31,6 +33,7 @@ __all__ = ["Nodes"]
 
 _LOOK: Final = 0.25  # seconds
 _WAIT: Final = 1.0  # seconds for which a session's command waits for the engine
+_REMEMBERED: Final = 100  # erasures
 
 
 _encode = msgspec.json.Encoder().encode
@@ -69,6 +72,7 @@ class Nodes:
         self._node = node
         self._sequencer = sequencer
         self._eraser = Eraser(node, erase, note_erasure)
+        self._said: OrderedDict[int, str] = OrderedDict()  # erasures: the epoch by offset
         self._seal_soon = seal_soon
         self._checkpointer = Checkpointer(node, least=checkpoint_bytes)
         self._broker = broker
@@ -173,16 +177,40 @@ class Nodes:
         Raises:
             HistoryUnavailable, EngineUnavailable: not all is done. Ask again.
         """
-        offset = after or await self._sequencer.erase(erasure)
+        offset = after if after and self._has(after) else await self._say(erasure)
         with trio.move_on_after(math.inf if seconds is None else seconds):
-            erased = await self._eraser.finished(offset)
+            erased = await self._eraser.finished(offset, lambda: self._check(offset))
             await self._until_erased(offset)
             await self._purge(offset)
             return erased
         return Erased(after=offset)
 
+    async def _say(self, erasure: Erasure) -> int:
+        """Have all nodes told to erase; the offset of the record that says so."""
+        epoch = self._node.standing.epoch  # before: where another one begins, it is said again
+        offset = await self._sequencer.erase(erasure)
+        self._said[offset] = epoch
+        if len(self._said) > _REMEMBERED:
+            self._said.popitem(last=False)
+        return offset
+
+    def _has(self, offset: int) -> bool:
+        """Whether the log still has what was said with a record, as far as this node knows."""
+        epoch = self._said.get(offset)
+        return epoch is None or self._node.has(epoch, offset)
+
+    def _check(self, offset: int) -> None:
+        """Check that the log still has what was said with a record.
+
+        Raises:
+            HistoryUnavailable: no other node will hear of it, and what was erased here is back.
+        """
+        if not self._has(offset):
+            raise HistoryUnavailable("the engine has lost what it was told to erase")
+
     async def _until_erased(self, offset: int) -> None:
         while True:
+            self._check(offset)
             # Not those known from a moment ago: one may have come since.
             members = map(self._know, await self._node.engine.members.all())
             states = [each.state for each in members if not each.is_silent]
@@ -194,11 +222,13 @@ class Nodes:
         """Have the engine keep nothing of what was before an erasure."""
         engine = self._node.engine
         while (standing := await engine.standing()).oldest <= offset:
+            self._check(offset)
             checkpoint = standing.checkpoint
             if checkpoint is not None and checkpoint.offset >= offset:
                 await engine.trim(offset)
             elif not await self._checkpointer.step(erased=offset):
                 await trio.sleep(_LOOK)
+        self._check(offset)
 
     async def _ask(self, question: bytes) -> Mapping[str, bytes]:
         return (await self._beats.ask(question)).answers

@@ -134,6 +134,52 @@ async def test_it_is_gone_on_with_where_time_was_over(start: Start, nodes: Watch
     assert await kept(two) == []
 
 
+@pytest.mark.parametrize("realm", ["memory"], indirect=True)
+async def test_it_is_said_again_where_the_engine_has_lost_it(start: Start, nodes: Watch) -> None:
+    one, two = await start(), await start()
+    first, _ = await nodes(one), await nodes(two)
+    await published(one, b"secret-1")
+    await same(one, two)
+    two.engine.deaf = True
+    with trio.fail_after(20):
+        erased = await first.erase(Erasure(SECRET), after=0, seconds=0.5)
+        assert erased.after is not None
+        before = one.sequencer.epoch
+        one.engine.lose(1)
+        two.engine.deaf = False
+        await until(
+            lambda: all(
+                each.sequencer.epoch != before and each.sequencer.ready for each in (one, two)
+            )
+        )
+        assert await kept(one) == [b"secret-1"]
+        erased = await first.erase(Erasure(SECRET), after=erased.after, seconds=15)
+    assert erased == Erased(1, 1, 1)
+    await until(lambda: not two.node.mirror.erasures)
+    assert (await kept(one), await kept(two)) == ([], [])
+
+
+@pytest.mark.parametrize("realm", ["memory"], indirect=True)
+async def test_it_is_refused_where_the_engine_loses_it_meanwhile(
+    start: Start, nodes: Watch, nursery: trio.Nursery
+) -> None:
+    one, two = await start(), await start()
+    first, _ = await nodes(one), await nodes(two)
+    await published(one, b"secret-1")
+    await same(one, two)
+    two.engine.deaf = True
+    mirror = one.node.mirror
+    before = mirror.offset
+
+    async def lose() -> None:
+        await until(lambda: mirror.offset > before and not mirror.erasures)
+        one.engine.lose(1)
+
+    nursery.start_soon(lose)
+    with trio.fail_after(20), pytest.raises(HistoryUnavailable):
+        await first.erase(Erasure(SECRET), after=0, seconds=None)
+
+
 async def test_a_node_that_is_silent_erases_once_it_is_back(
     start: Start, nodes: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
