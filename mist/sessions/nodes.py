@@ -16,6 +16,7 @@ import trio
 from mist.broker.broker import Broker
 from mist.engine.beats import SILENT, Beats
 from mist.engine.checkpointing import LEAST, Checkpointer
+from mist.engine.contract import Forked
 from mist.engine.eraser import Erase, Eraser
 from mist.engine.errors import EngineUnavailable
 from mist.engine.members import Member
@@ -181,7 +182,10 @@ class Nodes:
         with trio.move_on_after(math.inf if seconds is None else seconds):
             erased = await self._eraser.finished(offset, lambda: self._check(offset))
             await self._until_erased(offset)
-            await self._purge(offset)
+            try:
+                await self._purge(offset)
+            except Forked as error:
+                raise HistoryUnavailable("the engine has begun another epoch") from error
             return erased
         return Erased(after=offset)
 

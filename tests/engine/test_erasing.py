@@ -209,3 +209,17 @@ async def test_without_the_engine_it_is_refused(start: Start, nodes: Watch) -> N
     one.engine.down = True
     with trio.fail_after(20), pytest.raises(HistoryUnavailable):
         await first.erase(Erasure(SECRET), after=0, seconds=None)
+
+
+@pytest.mark.parametrize("realm", ["memory"], indirect=True)
+async def test_at_a_fork_it_is_refused_and_can_be_repeated(start: Start, nodes: Watch) -> None:
+    one = await start()
+    first = await nodes(one)
+    await published(one, b"secret-1")
+    one.engine.gone = True
+    with trio.fail_after(20):
+        with pytest.raises(HistoryUnavailable):
+            await first.erase(Erasure(SECRET), after=0, seconds=None)
+        one.engine.gone = False
+        await first.erase(Erasure(SECRET), after=0, seconds=None)
+    assert not [body for body in await in_engine(one) if b"secret-" in body]
