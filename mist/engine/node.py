@@ -3,6 +3,7 @@
 import logging
 import secrets
 from collections import deque
+from contextlib import suppress
 from typing import Final, Self
 
 import attrs
@@ -43,7 +44,7 @@ class Node:
         mirror: what arrives is applied to it.
         name: of this run of the server, as the engine knows it.
         standing: of the engine's log when it was entered last.
-        lost: ids of the mirror that the engine has lost, since the start.
+        lost: messages of the mirror that the engine has lost, since the start.
         batches: offset and name of the batches that came last: their parts may still be staged.
         overtaken: how often the engine had trimmed what the mirror lacked, since the start.
     """
@@ -85,7 +86,7 @@ class Node:
             await self._begin(standing)
         elif not standing.shares(known):
             if known != self._told:
-                self._note_lost(standing, known)
+                await self._note_lost(standing, known)
             self._told = known
             await self._begin(standing)
         elif known.offset + 1 < standing.oldest:
@@ -103,13 +104,16 @@ class Node:
         standing = self.standing
         return epoch == standing.epoch or standing.shares(Known(epoch, offset, 0))
 
-    def _note_lost(self, standing: Standing, known: Known) -> None:
+    async def _note_lost(self, standing: Standing, known: Known) -> None:
         kept = {**_ancestors(standing), standing.epoch: standing.newest}.get(known.epoch)
         if kept is None:
             log.warning("the mirror is of another log, and begins anew")
             return
-        lost = known.newest - kept
-        log.error("the engine has lost messages", extra={"epoch": standing.epoch, "lost": lost})
+        lost = known.newest - kept  # at most: some of these ids may be of nothing
+        with suppress(MistError):  # it begins anew without that, too
+            lost = await self.mirror.count(kept)
+        if lost:
+            log.error("the engine has lost messages", extra={"epoch": standing.epoch, "lost": lost})
         self.lost += lost
 
     async def _begin(self, standing: Standing) -> None:

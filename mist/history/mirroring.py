@@ -10,6 +10,7 @@ mirror: what one of them leaves out, such as a publication whose key is known, n
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -143,6 +144,26 @@ class Mirror:
                 lambda store: store.forget_erasure(erasure.offset), same_messages=True
             )
             self.erasures = [each for each in self.erasures if each != erasure]
+
+    async def count(self, after: int) -> int:
+        """How many messages are here above an id; ids of nothing are none. O(blocks)
+
+        Of a block that has both higher and lower ids it is what there may be, at most.
+
+        Raises:
+            HistoryUnavailable: they can't be counted.
+        """
+
+        if after >= self.newest:
+            return 0  # a block store takes what lies beyond its end for missing
+
+        def work(store: BlockStore) -> int:
+            with store.snapshot(), closing(store.ascend(after, after + 1, None)) as rows:
+                head = next((row.head for row in rows if row.head.first <= after), None)
+                partly = 0 if head is None else min(head.messages, head.last - after)
+                return partly + store.totals(after).messages
+
+        return await self._access.read(work)
 
     async def dump(self, take: Callable[[bytes], None]) -> tuple[str, int, int]:
         """Hand over all that is here now, in parts, so that another mirror may begin with it.

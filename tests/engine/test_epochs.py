@@ -59,6 +59,16 @@ async def test_what_the_engine_has_lost_no_node_has(start: Start) -> None:
         assert await server.node.history.recovered(None, 6, epoch)
 
 
+async def test_only_messages_count_as_lost_and_each_once(start: Start) -> None:
+    one = await start()
+    await published(one, b"1", b"2", b"3", b"4")
+    for records, lost in ((2, 2), (1, 2), (2, 3)):  # the ids of what was lost are given to nobody
+        before = one.sequencer.epoch
+        one.engine.lose(records)
+        assert await entered(one) != before
+        assert one.node.lost == lost
+
+
 async def test_subscribers_come_back_and_publishers_stay(start: Start) -> None:
     one = await start()
     await published(one, b"1", b"2", b"3")

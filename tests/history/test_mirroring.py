@@ -68,6 +68,16 @@ async def test_messages_get_the_ids_and_the_time_of_their_arrival(history: Histo
     assert await history.verify() == []
 
 
+async def test_messages_above_an_id_are_counted_and_ids_of_nothing_are_not(
+    history: History,
+) -> None:
+    mirror = await begun(history)
+    await mirror.apply([arrival(1, 1, piece(some("a", 3)))])
+    await mirror.apply([Arrival(2, 4, 1_000_002, (), 5)])
+    await mirror.apply([arrival(3, 9, piece(some("a", 2)))])
+    assert [await mirror.count(id_) for id_ in range(12)] == [5, 4, 3, *[2] * 6, 1, 0, 0]
+
+
 async def test_pages_that_many_ask_for_follow_what_arrives(history: History) -> None:
     mirror = await begun(history)
 
