@@ -120,6 +120,20 @@ async def test_every_text_is_legible(faked: Page, dark: bool) -> None:
     assert await faked.evaluate(FAINT) == []
 
 
+async def test_what_is_chosen_is_seen_where_the_system_chooses_the_colours(faked: Page) -> None:
+    forced = {"name": "forced-colors", "value": "active"}
+    await faked.call("Emulation.setEmulatedMedia", features=[forced])
+    found = await faked.evaluate(
+        "[...document.querySelectorAll('.choice label')].map((each) =>"
+        " [each.matches(':has(:checked)'), getComputedStyle(each).color])"
+    )
+    chosen = {colour for is_chosen, colour in found if is_chosen}
+    others = {colour for is_chosen, colour in found if not is_chosen}
+    assert chosen
+    assert others
+    assert not chosen & others
+
+
 async def test_what_has_the_focus_is_seen(live: Page) -> None:
     stops = []
     for _ in range(40):
