@@ -6,11 +6,17 @@ const SVG = "http://www.w3.org/2000/svg";
 
 // Characters without a shape that turn around what stands behind them, as in a<U+202E>b/gro.live,
 // which would read aevil.org/b.
-const TURNING = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+const TURNING = "\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069";
 
-/** Text in the order in which it was written: what would turn it around is shown as its code. */
+// Those that nobody sees, with which two tags look the same, and those that end a line. Not the two
+// that join letters (U+200C, U+200D), which some languages and emoji are written with.
+const UNSEEN = "\\u00ad\\u115f\\u1160\\u180e\\u200b\\u2028\\u2029\\u2060-\\u2064\\u206a-\\u206f\\u3164\\ufeff\\uffa0";
+
+const ODD = new RegExp(`[${TURNING}${UNSEEN}]`, "g");
+
+/** Text in the order in which it was written: what can't be seen, or turns it, is shown as its code. */
 const inOrder = (text) =>
-  String(text).replace(TURNING, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  String(text).replace(ODD, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
 export const byId = (id) => document.getElementById(id);
 

@@ -305,6 +305,26 @@ async def test_what_others_choose_is_shown_in_the_order_it_was_written(
         await session.aclose()
 
 
+async def test_what_nobody_sees_in_a_tag_is_shown(opened: Open, server: Server) -> None:
+    """Two tags that differ would look the same; what joins letters and emoji stays as it is."""
+    joined = "\u0645\u200c\u06cc"
+    change = Register("t", frozenset({"a\u200bb", "ab", "c\u2028d", "\ufeff", joined}))
+    [record] = await server.hub.registry.execute([change])
+    session = Session(server.hub, PLAIN, lambda notice: b"", transport="ws", peer="p")
+    session.adopt(record)
+    session.subscribe(record.tags)
+    try:
+        async with opened(server) as page:
+            await page.until(SETTLED)
+            await page.click(f"{ROWS} .link")
+            tags = "[...document.querySelectorAll('#connection-subscribed .tag')]"
+            await page.until(f"{tags}.length === 5")
+            shown = await page.evaluate(f"{tags}.map((each) => each.textContent)")
+            assert set(shown) == {"a\\u200bb", "ab", "c\\u2028d", "\\ufeff", joined}
+    finally:
+        await session.aclose()
+
+
 # The secret
 
 
