@@ -91,6 +91,12 @@ class Failure extends MistError {
 
 const lost = (message, more) => new Failure("connection_lost", message, more);
 
+/** The failure for whatever was thrown: `getToken` may reject with a text, or with nothing. */
+function failureOf(error) {
+  if (error instanceof Failure) return error;
+  return lost(error?.message || String(error || "getToken failed"), {cause: error});
+}
+
 // WebSocket close codes after which reconnecting can't help (RFC 6455, 7.4; 44xx as in HTTP).
 const FINAL_CODES = {
   1002: "protocol_violation",
@@ -1198,8 +1204,7 @@ class HttpTransport extends Transport {
   start() {
     for (const each of this.presence.tagSets) this.watchPresence(each);
     this.#work().catch((error) => {
-      const failure = error instanceof Failure ? error : lost(error.message, {cause: error});
-      this.end(failure);
+      this.end(failureOf(error));
     });
   }
 
@@ -1843,7 +1848,7 @@ class Client {
         failure = await this.#serve(name, transport);
         lasted = now() - since;
       } catch (error) {
-        failure = error instanceof Failure ? error : lost(error.message, {cause: error});
+        failure = failureOf(error);
       }
       if (this.#state === "closed") return;
       const renew = failure.code === "unauthorized" && this.#hasAnotherToken(lasted > 0);

@@ -286,3 +286,22 @@ def test_who_was_ahead_of_others_is_told_of_a_gap_where_the_log_is_another_one(
     """All begin at the lowest position; that it is in the other log says nothing of theirs."""
     found = run_script(START + FORKED, module=MODULE, transport=transport)
     assert found == [{"a": ["old", "gap", "new"], "b": ["old", "new"]}]
+
+
+@pytest.mark.parametrize(
+    ("rejected", "text"),
+    [("", "getToken failed"), ("null", "getToken failed"), ('"signed out"', "signed out")],
+)
+def test_a_get_token_that_rejects_with_no_error_is_asked_again(rejected: str, text: str) -> None:
+    script = f"""
+    let asked = 0;
+    const getToken = () => (asked++ ? "T" : Promise.reject({rejected}));
+    const client = open({{token: undefined, getToken, backoff: {{baseSeconds: 0.01}}}});
+    const told = [];
+    client.on("state", ({{state, error}}) => told.push([state, error?.code, error?.message]));
+    await client.subscribe(["a"], () => {{}}).ready;
+    say(told.filter(([state]) => state === "waiting"));
+    say(asked);
+    client.close();
+    """
+    assert run(script) == [[["waiting", "connection_lost", text]], 2]
