@@ -2149,13 +2149,14 @@ class Client {
 /** Wait, or until the signal aborts. */
 function sleep(seconds, signal) {
   return new Promise((resolve) => {
-    const timer = after(seconds, resolve);
     const stop = () => {
       clearTimeout(timer);
+      signal?.removeEventListener("abort", stop); // it may outlive many a wait
       resolve();
     };
+    const timer = after(seconds, stop);
     if (signal?.aborted) stop();
-    else signal?.addEventListener("abort", stop, {once: true});
+    else signal?.addEventListener("abort", stop);
   });
 }
 

@@ -305,3 +305,20 @@ def test_a_get_token_that_rejects_with_no_error_is_asked_again(rejected: str, te
     client.close();
     """
     assert run(script) == [[["waiting", "connection_lost", text]], 2]
+
+
+def test_a_wait_that_is_over_leaves_nothing_behind() -> None:
+    # Of 11 listeners of one signal, Node says on the terminal that they may be a leak.
+    script = """
+    const said = [];
+    process.on("warning", ({name}) => said.push(name));
+    answer = ({command}) => (command === "publish" && refusals-- > 0
+      ? {success: false, error: "History is unavailable", retry_after: 0.001} : undefined);
+    let refusals = 12;
+    const client = open();
+    say(await outcome(client.publish(["a"], "x")));
+    await turn();
+    say([refusals, said]);
+    client.close();
+    """
+    assert run(script) == ["done", [-1, []]]
