@@ -187,7 +187,10 @@ export interface RevokedEvent {
   readonly subscriptions: readonly Subscription[];
 }
 
-/** A subscription was refused, or a handler failed. */
+/**
+ * A subscription was refused, or a handler failed. Where nobody listens to it, it is reported as an
+ * uncaught error, on the console; not a refusal by which the `ready` rejects that the program asked for.
+ */
 export interface ErrorEvent {
   readonly error: MistError;
   readonly subscription: Subscription | null;

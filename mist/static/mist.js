@@ -293,6 +293,7 @@ class Listener {
   epoch = null; // the log that this id belongs to
   stage = INACTIVE;
   settled = false; // was live once
+  awaited = false; // the program has asked for `ready`
   unsubscribed = false;
   lastHandled = null; // position of the last message that its handler was called with
   ready = deferred();
@@ -781,14 +782,19 @@ class PresenceWatch {
   #close;
 
   constructor(room, handler, close) {
-    Object.assign(this, {handler, answered: deferred(), told: false});
+    Object.assign(this, {handler, answered: deferred(), told: false, awaited: false});
     this.#room = room;
     this.#close = close;
     this.tags = Object.freeze([...room.tags]);
-    this.ready = this.answered.promise;
-    for (const each of ["handler", "answered", "told"]) {
+    for (const each of ["handler", "answered", "told", "awaited"]) {
       Object.defineProperty(this, each, {enumerable: false});
     }
+  }
+
+  /** Who asks for it is told of a refusal by it. */
+  get ready() {
+    this.awaited = true;
+    return this.answered.promise;
   }
 
   /** How many are there; null before the server has told. */
@@ -1693,7 +1699,12 @@ class Subscription {
     this.#listener = listener;
     this.#unsubscribe = unsubscribe;
     this.tags = Object.freeze([...listener.tags]);
-    this.ready = listener.ready.promise;
+  }
+
+  /** Who asks for it is told of a refusal by it. */
+  get ready() {
+    this.#listener.awaited = true;
+    return this.#listener.ready.promise;
   }
 
   /** For `since` in a later session; null without a history. */
@@ -2107,7 +2118,7 @@ class Client {
     this.#subscriptions.delete(listener);
     listener.ready.reject(error);
     if (!subscription) return;
-    this.#emit("error", {error, subscription});
+    this.#report(error, subscription, listener.awaited);
     this.#ended([subscription], "refused");
   }
 
@@ -2117,7 +2128,12 @@ class Client {
 
   #presenceEnded(watch, error) {
     watch.answered.reject(error);
-    this.#emit("error", {error, subscription: null});
+    this.#report(error, null, watch.awaited);
+  }
+
+  /** Nobody would know why nothing comes, where the program listens to no errors. */
+  #report(error, subscription, told) {
+    if (!this.#emit("error", {error, subscription}) && !told && !this.#isOver) reportUncaught(error);
   }
 
   #call(handler, detail, subscription) {

@@ -322,3 +322,28 @@ def test_a_wait_that_is_over_leaves_nothing_behind() -> None:
     client.close();
     """
     assert run(script) == ["done", [-1, []]]
+
+
+@pytest.mark.parametrize("how", ["subscribe", "presence"])
+def test_a_refusal_that_nobody_would_hear_of_is_on_the_console(how: str) -> None:
+    script = f"""
+    const said = [];
+    globalThis.reportError = (error) => said.push(error.code);
+    const refused = {{success: false, error: "not granted by the token"}};
+    answer = ({{command}}) => (command === "{how}" ? refused : undefined);
+    const client = open();
+    const ended = new Promise((resolve) => client.on("state", resolve));
+    client.{how}(["a"], () => {{}});
+    await ended;
+    for (let turns = 0; turns < 5; turns += 1) await turn();
+    say(said);
+    await outcome(client.{how}(["b"], () => {{}}).ready);
+    say(said);
+    client.on("error", ({{error}}) => said.push(`heard ${{error.code}}`));
+    client.{how}(["c"], () => {{}});
+    for (let turns = 0; turns < 5; turns += 1) await turn();
+    say(said);
+    client.close();
+    """
+    told = ["not_granted"]
+    assert run(script) == [told, told, [*told, "heard not_granted"]]
