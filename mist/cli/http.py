@@ -114,6 +114,10 @@ class Site:
         except ssl.SSLCertVerificationError as error:
             text = f"{self.name}: its certificate is not trusted: {error.verify_message}"
             raise HttpError(text, UNREACHABLE) from None
+        except ssl.SSLError as error:  # whose own text names a line of Python's source
+            words = (error.reason or "handshake failed").replace("_", " ").lower()
+            text = f"{self.name}: TLS: {words}; is it an https listener?"
+            raise HttpError(text, UNREACHABLE) from None
         except http.client.HTTPException:  # also where it ends the connection instead
             text = f"no HTTP answer came; is {self.name} an http listener of mist?"
             raise HttpError(text, UNREACHABLE) from None

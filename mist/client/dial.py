@@ -73,7 +73,6 @@ async def _open_stream(address: Address, context: ssl.SSLContext | None) -> anyi
 
 
 def _why(error: BaseException) -> str:
-    """What TLS found wrong, where it has: nothing where the connection just ended."""
-    if not isinstance(error, ssl.SSLError):
-        return ""
-    return f", {reason(error)}; is it a listener with TLS?"
+    """What TLS found wrong; a listener without it may just end the connection."""
+    words = reason(error) if isinstance(error, ssl.SSLError) else "the connection was closed"
+    return f", {words}; is it a listener with TLS?"

@@ -127,6 +127,11 @@ def test_a_subscription_is_a_websocket_there(process: Process) -> None:
         (("publish", "a,,b", "x"), 2, "Empty tag"),
         (("ping", "--server", "http://127.0.0.1:1"), 3, "can't reach 127.0.0.1:1"),
         (("ping", "--server", "http://u:geheim@127.0.0.1"), 2, "host, port and path only"),
+        (
+            ("ping", "--server", "gopher://127.0.0.1"),
+            2,
+            "one of tcp, tcps, tcp+unix, ws, wss, ws+unix, http,",
+        ),
         (("subscribe", "a", "--server", "http://["), 2, "not an HTTP listener"),
         (("subscribe", "a"), 2, "subscribing over HTTP needs a token; tcp:// needs none"),
     ],
@@ -139,3 +144,14 @@ def test_what_cannot_be_done_is_one_line(
     assert words in error
     assert error.count("\n") == 1
     assert "geheim" not in error
+
+
+def test_a_listener_without_tls_is_asked_about(process: Process) -> None:
+    line, http = (each.partition("://")[2] for each in process.urls)
+    code, _, error = run(process, "ping", "--server", f"https://{http}")
+    expected = f"mist ping: {http}: TLS: wrong version number; is it an https listener?\n"
+    assert (code, error) == (3, expected)
+    code, _, error = run(process, "ping", "--server", f"tcps://{line}")
+    words = f"mist ping: {line}: TLS handshake failed, "
+    assert (code, error[: len(words)]) == (3, words)
+    assert error.endswith("; is it a listener with TLS?\n")
