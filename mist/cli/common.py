@@ -100,6 +100,8 @@ def client_command(
         server: str, secret: str | None, token: str | None, *args: P.args, **kwargs: P.kwargs
     ) -> None:
         url = server if "://" in server else f"tcp://{server}"
+        if url.partition("://")[0].lower() not in SCHEMES:
+            fail(f"a server's URL begins with one of {', '.join(SCHEMES)}", USAGE)
         chosen = Server(url, secret=secret, token=token)
         run(functools.partial(function, chosen, *args, **kwargs))
 
