@@ -264,7 +264,10 @@ export interface Client {
    * checked now: the one before goes on, and the next connection begins with this one.
    */
   refresh(token?: string): Promise<void>;
-  /** Close the client. No handler is called after that. */
+  /**
+   * Close the client. No handler is called after that. Publishes that have no answer yet reject with
+   * `closed`; those that had been sent may be published all the same.
+   */
   close(): void;
 }
 
