@@ -1,6 +1,6 @@
 """A Celery task that tells mist what it has done.
 
-    pip install celery mist-pubsub
+    pip install 'celery[redis]' mist-pubsub
     MIST_URL=tcp://127.0.0.1:1445 celery -A celery_tasks worker --concurrency 4
 
     python -c 'from celery_tasks import pay; pay.delay("eu", 17)'
