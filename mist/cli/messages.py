@@ -120,7 +120,9 @@ async def _publish_lines(client: Client, tags: str, to: Audience | None, *, quie
     tag_list = tags.split(",")
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} messages published"))
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as p:
+    # It would be drawn over lines that are typed.
+    disable = not console.is_terminal or sys.stdin.isatty()
+    with Progress(*columns, console=console, transient=True, disable=disable) as p:
         task = p.add_task("publish")
         lines = _Lines(sys.stdin.fileno())
         while found := await lines.read():

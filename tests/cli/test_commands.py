@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -426,3 +427,21 @@ def test_a_key_of_shared_tokens_is_made_once(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.endswith("No such file or directory\n")
     assert done.stderr.count("\n") == 1
+
+
+def test_lines_that_are_typed_are_not_drawn_over(process: Process) -> None:
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "mist", "publish", "typed", "--stdin"]
+    variables = environment(MIST_HOST=process.urls[0], TERM="xterm")
+    try:
+        with subprocess.Popen(
+            command, stdin=slave, stdout=subprocess.DEVNULL, stderr=slave, env=variables
+        ) as popen:
+            os.write(master, b"one\ntwo\n\x04")
+            assert popen.wait(30) == 0
+        seen = os.read(master, 1 << 16)
+        seen = seen.replace(b"\r\n", b"\n").replace(b"^D\b\b", b"")  # as some systems echo it
+        assert seen == b"one\ntwo\n2 messages published\n"
+    finally:
+        os.close(master)
+        os.close(slave)
