@@ -29,12 +29,15 @@ class IssuedRecord(Record):
         token_mark, user_mark: digests under which it may be revoked, see `mist.auth.revocations`;
             empty where it has no name, or is no user's.
         shared: what the tags allow, where another record has that already.
+        is_renewed: whether another one is asked for before it expires. It expires, then, since
+            nobody could tell whether the credential is still good.
     """
 
     issued: float = 0.0
     token_mark: bytes = attrs.field(default=b"", repr=False)
     user_mark: bytes = attrs.field(default=b"", repr=False)
     shared: Grant | None = attrs.field(default=None, repr=False, eq=False)
+    is_renewed: bool = attrs.field(default=False, repr=False)
 
     @cached_property
     def grant(self) -> Grant:

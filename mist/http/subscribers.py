@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Receive
 
 from mist.broker.broker import Group
 from mist.bus.wakeups import WAKEUPS, WakeupOutbox
-from mist.errors import SessionEnded
+from mist.errors import RegistryUnavailable, SessionEnded
 from mist.http.access import Caller
 from mist.http.context import Context
 from mist.http.problems import Problem, problem_of
@@ -167,6 +167,8 @@ def refusal_of(reason: CloseReason) -> Problem:
             return Problem(403, "not_granted", reason.reason)
         case 4410:
             return problem_of(SessionEnded())
+        case 1013:
+            return problem_of(RegistryUnavailable())
         case 1011:
             return Problem(503, "history_unavailable", reason.reason, {"Retry-After": "1"})
         case _:

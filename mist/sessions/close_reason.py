@@ -10,6 +10,7 @@ __all__ = [
     "HISTORY_FORKED",
     "HISTORY_LOST",
     "INTERNAL_ERROR",
+    "REGISTRY_UNAVAILABLE",
     "TOKEN_EXPIRED",
     "TOKEN_REVOKED",
     "CloseReason",
@@ -47,6 +48,10 @@ its position, and hears."""
 
 INTERNAL_ERROR: Final = CloseReason(1011, "internal error")
 """What should be sent to the peer can't be told any more; the server's log says why."""
+
+REGISTRY_UNAVAILABLE: Final = CloseReason(1013, "token registry is unavailable")
+"""It can't be told any more whether the session's credential is good. The peer may come back with
+it, and is let in once that can be told."""
 
 TOKEN_EXPIRED: Final = CloseReason(4401, "token expired")
 """The time has come at which the session's token expires."""

@@ -1,4 +1,4 @@
-"""Sessions that end at a given time: when their token expires.
+"""Sessions that end at a given time: when their token expires, or what is known of it.
 
 One task for all of them; where no session has such a time, nobody pays anything. What brings the
 time is the record that a session adopts: `Record.expires`, whether the record is registered or was
@@ -15,10 +15,12 @@ from typing import Final
 
 import trio
 
+from mist.auth.issued import IssuedRecord
+from mist.auth.record import Record
 from mist.auth.registry import Registry
 from mist.errors import RegistryUnavailable
 from mist.schedule import Schedule
-from mist.sessions.close_reason import TOKEN_EXPIRED
+from mist.sessions.close_reason import REGISTRY_UNAVAILABLE, TOKEN_EXPIRED, CloseReason
 from mist.sessions.session_table import ConnectedSession
 
 __all__ = ["SessionExpiry", "discard_expired_tokens"]
@@ -67,9 +69,16 @@ class SessionExpiry:
         while True:
             due = await self._schedule.due(_AT_ONCE)
             for session in due:
-                session.end(TOKEN_EXPIRED)
+                session.end(_why(session.record))
             self.ended += len(due)
             self._flush()
+
+
+def _why(record: Record | None) -> CloseReason:
+    """Why a session ends whose record has expired."""
+    if isinstance(record, IssuedRecord) and record.is_renewed:
+        return REGISTRY_UNAVAILABLE
+    return TOKEN_EXPIRED
 
 
 async def discard_expired_tokens(registry: Registry, interval: float = _DISCARDING) -> None:

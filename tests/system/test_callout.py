@@ -15,6 +15,7 @@ import trio
 from trio_websocket import ConnectionClosed
 
 from mist.auth.callout import questions
+from mist.client import State, connect
 from mist.server import Server
 from tests.auth.jwt.issuer import Site, claims, sign, site, write_jwks
 from tests.endpoints import LISTEN, SCENARIOS, publish_http, web
@@ -25,6 +26,7 @@ from tests.system.test_jwt import GRANTS, REFUSALS, WAYS, refused_http, refused_
 from tests.test_docs import DOCS
 from tests.transports.lines import talk
 from tests.transports.websockets import open_websocket
+from tests.waiting import until
 
 Subscribe = Callable[[Server, str, Mapping[str, str]], Awaitable[None]]
 
@@ -317,14 +319,53 @@ async def test_a_session_ends_where_the_backend_says_no_later(tmp_path: Path) ->
 
 
 async def test_a_session_ends_in_time_where_the_backend_is_gone(tmp_path: Path) -> None:
+    """As what can't be told, not as a credential that is no good: clients come back."""
+    async with serving(tmp_path) as (server, backend):
+        backend.says = {**GRANTS, "ttl": 2}
+        async with (
+            web(server, "/subscribe/websocket", "hush", ["mist.v1"]) as socket,
+            talk(server) as lines,
+            listen(server, "tags=urgent", HUSH) as events,
+            trio.open_nursery() as nursery,
+        ):
+            await events.get("ready")
+            assert await lines.ask(b"auth hush\n") == []
+
+            @nursery.start_soon
+            async def wait() -> None:
+                answer = await request(server, "GET", "/v1/poll?tags=urgent&timeout=30", HUSH)
+                assert (answer.status, answer.json()["code"]) == (503, "registry_unavailable")
+
+            await until(lambda: server.hub.sessions.connections["poll"])
+            backend.status = 500
+            with trio.fail_after(10):
+                with pytest.raises(ConnectionClosed) as closed:
+                    await socket.get_message()
+                # A reply would be taken for that to a command.
+                assert await lines.rest() == b""
+                end = await events.get("end")
+            assert closed.value.reason is not None
+            assert closed.value.reason.code == 1013
+            assert end == {"code": 1013, "reason": "token registry is unavailable"}
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "ws"])
+async def test_a_client_comes_back_once_the_backend_does(tmp_path: Path, scheme: str) -> None:
     async with serving(tmp_path) as (server, backend):
         backend.says = {**GRANTS, "ttl": 1}
-        async with web(server, "/subscribe/websocket", "hush", ["mist.v1"]) as socket:
-            backend.status = 500
-            with trio.fail_after(5), pytest.raises(ConnectionClosed) as closed:
-                await socket.get_message()
-            assert closed.value.reason is not None
-            assert (closed.value.reason.code, closed.value.reason.reason) == (4401, "token expired")
+        [url] = [each for each in server.urls if each.startswith(f"{scheme}://")]
+        who = {"token": "hush"} if scheme == "ws" else {"secret": "hush"}
+        states: list[State] = []
+        with trio.fail_after(20):
+            async with (
+                connect(url, on_state=states.append, backoff_cap=0.1, **who) as client,
+                client.subscribe(["urgent"]) as subscription,
+            ):
+                backend.status = 500
+                await until(lambda: State.RECONNECTING in states)
+                await publish_http(server, ALL, "meanwhile", "")
+                backend.status = 200
+                assert (await anext(subscription)).text == "meanwhile"
 
 
 async def test_a_secret_is_not_asked_about_and_what_is_none_may_be_a_credential(

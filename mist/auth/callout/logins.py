@@ -173,7 +173,8 @@ class LoginCallout:
         if known.until <= self._steady():
             del self._known[key]  # what sessions have of it ends by itself
             if record is not None and not record.expired(self._clock() + _SET_BACK):
-                self._replace(record, None)  # but where the clock was set back
+                # But where the clock was set back: they end in a moment.
+                self._replace(record, attrs.evolve(record, expires=self._clock()))
         elif known.is_asked_again:
             pass  # by a task, which each login would add another to
         elif record is not None and self._in_use(record):
@@ -267,6 +268,7 @@ class LoginCallout:
             expires=now + answer.ttl,
             issued=now,
             user_mark=mark,
+            is_renewed=True,
         )
 
     def _key(self, text: str, login: Login) -> bytes:
