@@ -5,7 +5,8 @@ of the response before; a response must be taken at some pace. Those of a body a
 """
 
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from typing import Final
 
@@ -21,7 +22,7 @@ from mist.transports.http1 import BadRequest, RequestReader
 from mist.transports.streams import ByteStream, close_now, peer_address
 from mist.transports.tls_handshake import ready_stream
 from mist.transports.websocket import WebSocketTransport
-from mist.turns import Turns
+from mist.turns import Account, Turns
 
 __all__ = ["HttpTransport"]
 
@@ -171,15 +172,26 @@ class HttpTransport:
         One timer for all: a deadline of each connection's own, set and cleared for each request,
         would be a tenth of what a small request costs.
         """
+        account = Account()
         while True:
             now = trio.current_time()
             due = now + self.shared.idle_seconds  # of one that begins to wait after this
+            overdue = []
             for scope, until in self.shared.waiting.items():
                 if until > now:
                     due = until
                     break
-                scope.cancel()
+                overdue.append(scope)
+            await self.shared.turns.drive(self._end(overdue, now), account)
             await trio.sleep_until(due)
+
+    def _end(self, scopes: Iterable[trio.CancelScope], now: float) -> Iterator[None]:
+        """End connections that wait until then at most, in steps: there may be thousands."""
+        waiting = self.shared.waiting
+        for scope in scopes:
+            if scope in waiting and waiting[scope] <= now:  # no request has come meanwhile
+                scope.cancel()
+            yield
 
     async def drain(self) -> None:
         """Close connections that wait for a request, and each after the response it is at.
@@ -188,6 +200,5 @@ class HttpTransport:
         balancer is told that the server is not ready, rather than refused.
         """
         self.shared.draining = True
-        for scope in list(self.shared.waiting):
-            scope.cancel()
+        await self.shared.turns.drive(self._end(list(self.shared.waiting), math.inf), Account())
         await trio.lowlevel.checkpoint()

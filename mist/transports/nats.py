@@ -7,6 +7,7 @@ Every peer has to send its CONNECT in time, whether there is a secret or not. On
 silent for long is asked whether it is there, and after two such questions is taken for gone.
 """
 
+from collections.abc import Iterator
 from itertools import count
 
 import attrs
@@ -25,6 +26,7 @@ from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.streams import send
 from mist.transports.tls_handshake import ready_stream
 from mist.transports.transport import Transport
+from mist.turns import Account
 
 __all__ = ["NatsTransport"]
 
@@ -72,19 +74,23 @@ class NatsTransport(Transport):
         """Ask the silent whether they are there, all of them in one task, until cancelled."""
         pulse = SubjectProtocol.pulse
         assert pulse is not None
+        account = Account()
         while True:
             await trio.sleep(pulse / 20)
-            now = trio.current_time()
-            for session, silence in list(self._open.items()):
-                if now - silence.since < pulse:
-                    continue
+            await self._hub.turns.drive(self._look_after(trio.current_time(), pulse), account)
+            self._hub.flush_scheduler.flush()
+
+    def _look_after(self, now: float, pulse: float) -> Iterator[None]:
+        """In steps: thousands that came together are to be asked in one moment."""
+        for session, silence in list(self._open.items()):
+            if now - silence.since >= pulse:
                 silence.since = now
                 wire = session.protocol.beat()
                 if wire is None:
                     session.end(CloseReason(4408, "no answer to pings"))
                 else:
                     session.outbox.reply(wire)
-            self._hub.flush_scheduler.flush()
+            yield
 
     async def _turn_away(
         self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery

@@ -11,7 +11,7 @@ Closing is bounded: a close frame is queued, nothing after it, and the connectio
 second. That holds for refused handshakes too.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 import attrs
@@ -36,6 +36,7 @@ from mist.transports.handshake import PATH, Origins, Refusal
 from mist.transports.http1 import BadRequest, RequestHead, RequestReader
 from mist.transports.tls_handshake import ready_stream
 from mist.transports.transport import Transport
+from mist.turns import Account
 
 __all__ = ["PATH", "WebSocketTransport"]
 
@@ -113,16 +114,21 @@ class WebSocketTransport(Transport):
     async def sweep(self) -> None:
         """Ping the quiet and end the silent, all of them in one task. Runs until cancelled."""
         interval = min(5.0, self._ping_seconds / 5)
+        account = Account()
         while True:
             await trio.sleep(interval)
-            now = trio.current_time()
-            for session, pulse in list(self._open.items()):
-                if now - pulse.heard > self._idle_seconds:
-                    session.end(CloseReason(4408, "no answer to pings"))
-                elif now - pulse.pinged >= self._ping_seconds:
-                    pulse.pinged = now
-                    session.outbox.reply(ping_frame())
+            await self._hub.turns.drive(self._look_after(trio.current_time()), account)
             self._hub.flush_scheduler.flush()
+
+    def _look_after(self, now: float) -> Iterator[None]:
+        """In steps: thousands that came together are to be pinged in one moment."""
+        for session, pulse in list(self._open.items()):
+            if now - pulse.heard > self._idle_seconds:
+                session.end(CloseReason(4408, "no answer to pings"))
+            elif now - pulse.pinged >= self._ping_seconds:
+                pulse.pinged = now
+                session.outbox.reply(ping_frame())
+            yield
 
     async def _turn_away(
         self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery

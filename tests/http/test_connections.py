@@ -6,6 +6,7 @@ streams in memory, so that an hour passes at once.
 
 import logging
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import trio
@@ -28,6 +29,7 @@ from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.handshake import Origins
 from mist.turns import Account, Turns
 from tests.http.client import Client
+from tests.passes import counted
 
 LISTEN = Listen("http", "127.0.0.1", 8080)
 LIMITS = GuardLimits(body=100_000, body_seconds=10.0)
@@ -315,6 +317,31 @@ async def test_a_thousand_idle_connections_are_gone_again(
     await trio.sleep(15)
     assert endpoint.open == 0
     assert endpoint.limiter.enter("192.0.2.1") is not None
+
+
+@pytest.mark.parametrize("draining", [False, True])
+async def test_many_idle_connections_end_in_turns(
+    autojump_clock: MockClock,
+    endpoint: Endpoint,
+    monkeypatch: pytest.MonkeyPatch,
+    draining: bool,
+) -> None:
+    for _ in range(5):
+        assert (await endpoint.connect().request("GET", "/")).status == 200
+    passes = counted(monkeypatch)
+    ended: list[int] = []
+
+    class Noted(dict[trio.CancelScope, float]):
+        def pop(self, scope: trio.CancelScope, *default: Any) -> Any:
+            ended.append(passes.count)
+            return super().pop(scope, *default)
+
+    shared = endpoint.transport.shared
+    shared.waiting = Noted(shared.waiting)
+    if draining:
+        await endpoint.transport.drain()
+    await trio.sleep(15)
+    assert len(ended) == len(set(ended)) == 5
 
 
 async def test_a_client_that_never_reads_is_given_up(

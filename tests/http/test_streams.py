@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import h11
 import pytest
@@ -29,6 +30,7 @@ from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.handshake import Origins
 from tests.http.client import Client, connect, request, stalled_connection
 from tests.http.events import EventReader, Events, listen
+from tests.passes import counted
 from tests.processes import serving
 from tests.servers import listeners, port_of, running
 from tests.transports.lines import talk
@@ -707,6 +709,26 @@ async def test_a_quiet_stream_has_a_comment_every_fifteen_seconds(
     gaps = [later - earlier for earlier, later in zip([0.0, *times], times, strict=False)]
     assert all(14 < gap < 19 for gap in gaps)
     assert times[-1] < 80
+
+
+async def test_many_streams_have_their_comments_in_turns(
+    autojump_clock: trio.testing.MockClock,
+    nursery: trio.Nursery,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    streams = Streams(Hub(LocalRegistry(MemoryStore())), most_of_token=10)
+    passes = counted(monkeypatch)
+    told: list[int] = []
+
+    def reply(wire: bytes) -> None:
+        told.append(passes.count)
+
+    for _ in range(5):
+        session: Any = Mock(outbox=Mock(size=0, sent_bytes=0, reply=reply))
+        streams.add(session, streams.form_for("1.1"))
+    nursery.start_soon(streams.watch)
+    await trio.sleep(16)
+    assert len(told) == len(set(told)) == 5
 
 
 async def test_a_stream_that_nobody_reads_any_more_is_given_up(

@@ -11,14 +11,16 @@ import trio
 from trio.testing import MockClock, memory_stream_pair
 
 from mist.auth.opening import open_registry
-from mist.protocols.subjects import PULSE
+from mist.protocols.subjects import PULSE, SubjectProtocol
 from mist.protocols.subjects.info import ServerInfo
 from mist.server import Server
 from mist.sessions.hub import Hub
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.nats import NatsTransport
+from tests.passes import counted
 from tests.servers import listeners, port_of, running
 from tests.transports.lines import Lines, talk
+from tests.waiting import until
 
 LISTEN = listeners("nats", "tcp")
 QUIET = b'CONNECT {"verbose":false,"headers":true}\r\n'
@@ -289,6 +291,31 @@ async def test_any_sign_of_life_will_do(hub: Hub, autojump_clock: MockClock) -> 
             assert await lines.line() == b"PING\r\n"
             await lines.send(sign)
         assert hub.sessions.connected == 1
+
+
+async def test_many_are_asked_in_turns(
+    hub: Hub, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport = NatsTransport(hub, ConnectionLimiter(), ServerInfo("ID", "1"))
+    asked: list[int] = []
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            ours, theirs = memory_stream_pair()
+            nursery.start_soon(transport.handle, theirs, nursery)
+            await ours.send_all(QUIET)
+        await until(lambda: hub.sessions.connected == 5)
+        passes = counted(monkeypatch)
+        beat = SubjectProtocol.beat
+
+        def noted(protocol: SubjectProtocol) -> bytes | None:
+            asked.append(passes.count)
+            return beat(protocol)
+
+        monkeypatch.setattr(SubjectProtocol, "beat", noted)
+        nursery.start_soon(transport.sweep)
+        await trio.sleep(1.1 * PULSE)
+        nursery.cancel_scope.cancel()
+    assert len(asked) == len(set(asked)) == 5
 
 
 async def test_a_full_server_says_so(hub: Hub) -> None:

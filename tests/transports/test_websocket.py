@@ -6,7 +6,7 @@ import logging
 import os
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -18,8 +18,10 @@ from trio_websocket import ConnectionClosed, ConnectionRejected, WebSocketConnec
 
 from mist.commands import Register
 from mist.config import Listen
+from mist.protocols.rfc6455 import ping_frame
 from mist.server import Server
 from tests.http.client import Client, connect, request
+from tests.passes import counted
 from tests.servers import port_of, running
 from tests.transports.lines import Lines, talk
 from tests.transports.test_tcp import certificate
@@ -457,6 +459,26 @@ async def test_the_silent_are_pinged_and_then_let_go(tmp_path: Path) -> None:
             assert silent.startswith(b"\x89\x00")
             assert b"\x88" in silent
             assert (await alive.ask("ping"))["success"]
+
+
+async def test_many_are_pinged_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(running(tmp_path, ping_seconds=0.5))
+        admin = await stack.enter_async_context(talk(server))
+        await admin.ask(f"register a {TOKEN}\n".encode())
+        for _ in range(5):
+            await stack.enter_async_context(browse(server))
+        passes = counted(monkeypatch)
+        pinged: list[int] = []
+
+        def ping() -> bytes:
+            pinged.append(passes.count)
+            return ping_frame()
+
+        monkeypatch.setattr("mist.transports.websocket.ping_frame", ping)
+        with trio.fail_after(10):
+            await until(lambda: len(pinged) >= 5)
+        assert len(set(pinged[:5])) == 5
 
 
 async def test_a_draining_server_says_1001(server: Server, admin: Lines) -> None:
