@@ -234,7 +234,7 @@ async def test_who_does_not_read_costs_nine_hundred_and_ninety_nine_others_nothi
             stalled = await stack.enter_async_context(talk(server))
             assert isinstance(stalled.stream, trio.SocketStream)
             stalled.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            await stalled.ask(b"subscribe a\n")
+            await stalled.ask(b"subscribe a\nsubscribe full\n")
             [stalled_session] = server.hub.sessions
             healthy = [await stack.enter_async_context(talk(server)) for _ in range(999)]
             for each in healthy:
@@ -242,7 +242,11 @@ async def test_who_does_not_read_costs_nine_hundred_and_ninety_nine_others_nothi
             for each in healthy:
                 assert await each.line() == b"pong\n"
             publisher = await stack.enter_async_context(talk(server))
-            lines = [b"publish a %06d%b\n" % (n, b"x" * 10_000) for n in range(600)]
+            # Until it can take no more, neither in its outbox nor in the system's buffers.
+            await publisher.ask(b"publish full %b\n" % (b"x" * 10_000) * 600)
+            before = stalled_session.outbox.statistics().dropped_full
+            assert before > 0
+            lines = [b"publish a %06d%b\n" % (n, b"x" * 10_000) for n in range(100)]
             # In steps that the healthy ones keep up with: what is shown here is that the
             # stalled one takes nothing from them, not how fast this machine is.
             for start in range(0, len(lines), 10):
@@ -252,7 +256,7 @@ async def test_who_does_not_read_costs_nine_hundred_and_ninety_nine_others_nothi
                     assert [await each.line() for _ in step] == step
             statistics = stalled_session.outbox.statistics()
             assert statistics.queued_bytes <= outbox
-            assert statistics.dropped_full > 0
+            assert statistics.dropped_full == before + 100
             assert server.hub.statistics().broker.dropped == {"full": statistics.dropped_full}
             others = [s for s in server.hub.sessions if s is not stalled_session]
             assert all(s.outbox.statistics().dropped_full == 0 for s in others)
