@@ -15,7 +15,6 @@ from mist.protocols.event_forms import COMMENT, EventForm
 from mist.sessions.close_reason import DISCONNECTED
 from mist.sessions.hub import Hub
 from mist.sessions.session import Session
-from mist.turns import Account
 
 __all__ = ["Streams"]
 
@@ -105,14 +104,10 @@ class Streams:
 
     async def watch(self) -> None:
         """Look after all streams, in one task. Runs until cancelled."""
-        account = Account()
-        while True:
-            await trio.sleep(self._heartbeat_seconds / 5)
-            await self._hub.turns.drive(self._look_after_all(trio.current_time()), account)
-            self._hub.flush_scheduler.flush()
+        every = self._hub.flush_scheduler.every
+        await every(self._heartbeat_seconds / 5, self._look_after_all)
 
     def _look_after_all(self, now: float) -> Iterator[None]:
-        """In steps: thousands that came together are to have heartbeats in one moment."""
         for session, progress in list(self._open.items()):
             if session in self._open:  # not ended meanwhile
                 self._look_after(session, progress, now)

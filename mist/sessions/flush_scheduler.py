@@ -15,7 +15,7 @@ A flush writes the latest first, which are the caller's own, and as many as fit 
 rest is left to one task (`FlushScheduler.run`), which writes the oldest first.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Final
 
@@ -89,6 +89,20 @@ class FlushScheduler:
                 self._left_at = None
         finally:
             self._running = False
+
+    async def every(self, seconds: float, look: Callable[[float], Iterable[object]]) -> None:
+        """Look after each of many every so many seconds, in turns, until cancelled.
+
+        Thousands that came together are due in one moment.
+
+        Args:
+            look: the steps of one time, which may queue and need not flush; given trio's time.
+        """
+        account = Account()
+        while True:
+            await trio.sleep(seconds)
+            await self._turns.drive(look(trio.current_time()), account)
+            self.flush()
 
     async def work(
         self,

@@ -8,6 +8,7 @@ silent for long is asked whether it is there, and after two such questions is ta
 """
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import count
 
 import attrs
@@ -26,7 +27,6 @@ from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.streams import send
 from mist.transports.tls_handshake import ready_stream
 from mist.transports.transport import Transport
-from mist.turns import Account
 
 __all__ = ["NatsTransport"]
 
@@ -74,14 +74,9 @@ class NatsTransport(Transport):
         """Ask the silent whether they are there, all of them in one task, until cancelled."""
         pulse = SubjectProtocol.pulse
         assert pulse is not None
-        account = Account()
-        while True:
-            await trio.sleep(pulse / 20)
-            await self._hub.turns.drive(self._look_after(trio.current_time(), pulse), account)
-            self._hub.flush_scheduler.flush()
+        await self._hub.flush_scheduler.every(pulse / 20, partial(self._look_after, pulse))
 
-    def _look_after(self, now: float, pulse: float) -> Iterator[None]:
-        """In steps: thousands that came together are to be asked in one moment."""
+    def _look_after(self, pulse: float, now: float) -> Iterator[None]:
         for session, silence in list(self._open.items()):
             if now - silence.since >= pulse:
                 silence.since = now

@@ -36,7 +36,6 @@ from mist.transports.handshake import PATH, Origins, Refusal
 from mist.transports.http1 import BadRequest, RequestHead, RequestReader
 from mist.transports.tls_handshake import ready_stream
 from mist.transports.transport import Transport
-from mist.turns import Account
 
 __all__ = ["PATH", "WebSocketTransport"]
 
@@ -113,15 +112,9 @@ class WebSocketTransport(Transport):
 
     async def sweep(self) -> None:
         """Ping the quiet and end the silent, all of them in one task. Runs until cancelled."""
-        interval = min(5.0, self._ping_seconds / 5)
-        account = Account()
-        while True:
-            await trio.sleep(interval)
-            await self._hub.turns.drive(self._look_after(trio.current_time()), account)
-            self._hub.flush_scheduler.flush()
+        await self._hub.flush_scheduler.every(min(5.0, self._ping_seconds / 5), self._look_after)
 
     def _look_after(self, now: float) -> Iterator[None]:
-        """In steps: thousands that came together are to be pinged in one moment."""
         for session, pulse in list(self._open.items()):
             if now - pulse.heard > self._idle_seconds:
                 session.end(CloseReason(4408, "no answer to pings"))
