@@ -115,8 +115,9 @@ class Site:
             text = f"{self.name}: its certificate is not trusted: {error.verify_message}"
             raise HttpError(text, UNREACHABLE) from None
         except ssl.SSLError as error:  # whose own text names a line of Python's source
-            words = (error.reason or "handshake failed").replace("_", " ").lower()
-            text = f"{self.name}: TLS: {words}; is it an https listener?"
+            from mist.client.transport import reason  # with anyio, which most commands do without
+
+            text = f"{self.name}: {reason(error)}; is it an https listener?"
             raise HttpError(text, UNREACHABLE) from None
         except http.client.HTTPException:  # also where it ends the connection instead
             text = f"no HTTP answer came; is {self.name} an http listener of mist?"

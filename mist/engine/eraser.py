@@ -25,10 +25,6 @@ _RETRY: Final = 1.0  # seconds
 _REMEMBERED: Final = 100  # results
 
 
-def _nothing() -> None:
-    pass
-
-
 class Erase(Protocol):
     """See `mist.history.History.erase`."""
 
@@ -83,7 +79,7 @@ class Eraser:
             self._done.popitem(last=False)
         self._changed.notify()
 
-    async def finished(self, offset: int, check: Callable[[], None] = _nothing) -> Erased:
+    async def finished(self, offset: int, check: Callable[[], None]) -> Erased:
         """Wait until the erasure of that record is carried out here.
 
         Args:

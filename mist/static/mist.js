@@ -933,7 +933,7 @@ class Transport {
       const answer = fetchOk(this.publishUrl, options).then((it) => it.json());
       return await withTimeout(REPLY_TIMEOUT, answer, lost("the publish was not answered"));
     } catch (error) {
-      if (!(error instanceof Failure)) throw lost(error.message, {cause: error});
+      if (!(error instanceof Failure)) throw failureOf(error);
       if (error.final) this.end(error); // as any other request would find
       if (error.refused) throw new MistError(error.code, error.message);
       throw error;

@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes, urlsplit
 import attrs
 
 from mist.config.addresses import parse_origin
+from mist.sessions.close_reason import REGISTRY_UNAVAILABLE
 from mist.transports.forwarding import FORWARDING
 from mist.transports.http1 import SAFEGUARDS, RequestHead, response_head
 
@@ -81,7 +82,7 @@ FORBIDDEN_USER: Final = Refusal(403, 4403, "the token is another user's")
 CLIENT_TAKEN: Final = Refusal(409, 4409, "client id is taken")
 FORBIDDEN_ORIGIN: Final = Refusal(403, 4403, "origin not allowed")
 TOO_MANY: Final = Refusal(429, 4429, "too many connections")
-UNAVAILABLE: Final = Refusal(503, 1013, "token registry is unavailable")  # "try again later"
+UNAVAILABLE: Final = Refusal(503, REGISTRY_UNAVAILABLE.code, REGISTRY_UNAVAILABLE.reason)
 OTHER_VERSION: Final = Refusal(426, 4400, "expected version 13 of the WebSocket protocol")
 
 

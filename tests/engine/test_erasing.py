@@ -91,7 +91,7 @@ async def test_what_is_published_after_it_stays(start: Start) -> None:
     assert eraser.pending == 2
     async with trio.open_nursery() as nursery:
         nursery.start_soon(eraser.run)
-        assert await eraser.finished(2) == Erased(1, 1, 1)
+        assert await eraser.finished(2, lambda: None) == Erased(1, 1, 1)
         nursery.cancel_scope.cancel()
     assert eraser.pending == 0
     assert await kept(one) == [b"secret-2"]

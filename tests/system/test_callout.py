@@ -345,7 +345,8 @@ async def test_a_session_ends_in_time_where_the_backend_is_gone(tmp_path: Path) 
                 assert await lines.rest() == b""
                 end = await events.get("end")
             assert closed.value.reason is not None
-            assert closed.value.reason.code == 1013
+            reason = closed.value.reason
+            assert (reason.code, reason.reason) == (1013, "token registry is unavailable")
             assert end == {"code": 1013, "reason": "token registry is unavailable"}
 
 
